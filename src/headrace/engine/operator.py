@@ -1,0 +1,77 @@
+"""The operator contract: one turn in, one outcome out.
+
+A turn holds the rows of one key group that arrived together (a micro-batch, or one step of a test script), then the
+watermark after those rows, then the processing time. An operator handles them in that order: rows first (against the
+watermark of the turn *before*, which it keeps in its state), then the advance of the watermark, then timers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headrace.engine.state import Segments
+
+#: Columns that the engine itself reads or writes; every frame between two steps has `event_time`.
+EVENT_TIME = "event_time"
+INGESTION_TIME = "ingestion_time"
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+PANE_INDEX = "pane_index"
+PANE_TIMING = "pane_timing"
+PANE_IS_LAST = "pane_is_last"
+PANE_MODE = "pane_mode"
+IS_RETRACTION = "is_retraction"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one call of an operator is given.
+
+    Args:
+        rows: The rows of this key group, in any order; has `event_time` (Datetime us UTC) and the key columns. It may be
+            empty, then with the columns of a non-empty one.
+        watermark: The operator's watermark after these rows, in microseconds since the epoch; never goes back.
+        now: Processing time in microseconds since the epoch, as the heartbeat of this batch says it; the same again when a
+            batch is repeated after a crash.
+    """
+
+    rows: pl.DataFrame
+    watermark: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one call of an operator gives back; None stands for no rows.
+
+    Args:
+        rows: Results, with the columns the operator declared.
+        late: Input rows whose windows have all expired, with `lateness` (Duration us) and `watermark` (Datetime us UTC) added.
+        dismissed: Input rows that the step could not use, with a text column `reason`.
+        watermark: The watermark that the next step may rely on; None means that of the turn.
+    """
+
+    rows: pl.DataFrame | None = None
+    late: pl.DataFrame | None = None
+    dismissed: pl.DataFrame | None = None
+    watermark: int | None = None
+
+
+class Operator(Protocol):
+    """Pure stateful logic of one step on one key group; holds no state of its own between turns."""
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Shrink rows before they are sent to their key group (pre-aggregation); called once per task and batch."""
+        ...
+
+    def turn(self, state: Segments, turn: Turn) -> Outcome:
+        """Take one turn; called once per key group and batch, also when there are no rows."""
+        ...
+
+    def fingerprint(self) -> dict[str, str]:
+        """Name what the saved state depends on; a change of any entry makes old state unreadable or needs a migration."""
+        ...

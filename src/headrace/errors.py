@@ -1,0 +1,95 @@
+"""One tree of errors.
+
+Every error that Headrace raises on purpose is a `HeadraceError` and also the built-in kind a Python reader expects
+(`ValueError`, `OSError`, ...). A message says what was wrong, where, and what to do about it; `hint` holds the last part
+apart, so that the command line can print it on a line of its own.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the `headrace` command."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    CONFIG = 3
+    ENVIRONMENT = 4
+    BROKER = 5
+    JOB = 6
+    INTERRUPTED = 130
+
+
+class HeadraceError(Exception):
+    """Root of all errors that Headrace raises on purpose.
+
+    Args:
+        message: What was wrong, and where.
+        hint: What to do about it.
+
+    >>> print(ConfigError("broker.port is 'abc'", hint="Give a number from 1 to 65535."))
+    broker.port is 'abc'. Give a number from 1 to 65535.
+    """
+
+    exit_code: ExitCode = ExitCode.FAILURE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        self.message = message
+        self.hint = hint
+        super().__init__(message, hint)
+
+    def __str__(self) -> str:
+        if not self.hint:
+            return self.message
+        return f"{self.message.removesuffix('.')}. {self.hint}"
+
+
+class ConfigError(HeadraceError, ValueError):
+    """A setting is unknown or has a bad value."""
+
+    exit_code = ExitCode.CONFIG
+
+
+class PlanError(HeadraceError, ValueError):
+    """A stream, window, trigger, pattern or job cannot work as described."""
+
+    exit_code = ExitCode.JOB
+
+
+class SchemaError(HeadraceError, TypeError):
+    """A type is not registered, or its schema does not fit."""
+
+    exit_code = ExitCode.JOB
+
+
+class EnvironmentProblem(HeadraceError, OSError):
+    """The machine lacks something: Java, memory, disk, a port, a readable file."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+    def __str__(self) -> str:
+        return HeadraceError.__str__(self)
+
+
+class BrokerError(HeadraceError, ConnectionError):
+    """Kafka cannot be started, reached or used."""
+
+    exit_code = ExitCode.BROKER
+
+    def __str__(self) -> str:
+        return HeadraceError.__str__(self)
+
+
+class StateError(HeadraceError, RuntimeError):
+    """Saved state does not fit the job that wants to continue from it."""
+
+    exit_code = ExitCode.JOB
+
+
+class JobError(HeadraceError, RuntimeError):
+    """A running job failed."""
+
+    exit_code = ExitCode.JOB

@@ -1,0 +1,1 @@
+"""Time: durations, instants, clocks and watermark strategies, all in whole microseconds, UTC."""
