@@ -1,0 +1,411 @@
+"""The matcher: the first match from a row, in the order of preference.
+
+`Matcher` runs a `Program` over the `Rows` of one key. `match_from(start)` follows the preferred way first and comes
+back to the others when it fails, so its answer is the first match in preference order, as SQL's row pattern recognition
+and regular expressions have it.
+
+A way that failed from an (instruction, row) fails again whenever it is met, so long as only masks are asked: failed
+pairs are remembered, also from one start row to the next, and a run over all rows takes at most instructions x rows
+steps however the loops are nested. What depends on the path cannot be remembered so; there, a bound on the steps of one
+start row keeps a bad pattern from running for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.cep.program import (
+    Accept,
+    AnchorEnd,
+    AnchorStart,
+    Consume,
+    ExcludeClose,
+    ExcludeOpen,
+    Gap,
+    Jump,
+    Program,
+    Split,
+    condition_ids,
+)
+from headrace.errors import HeadraceError, JobError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Steps that one start row may take where path conditions forbid to remember failures.
+DEFAULT_MAX_STEPS = 5_000_000
+
+
+class MatchLimitError(JobError):
+    """A pattern whose conditions depend on the match took more steps, or kept more partial matches, than allowed."""
+
+
+class Path:
+    """What a thread has matched so far: an immutable list of (label, row), newest last.
+
+    >>> path = Path.EMPTY.add("a", 0).add("b", 1).add("b", 3)
+    >>> path.rows("b"), path.first(), path.last("a"), path.last("c"), len(path), path.pairs()
+    ((1, 3), 0, 0, None, 3, (('a', 0), ('b', 1), ('b', 3)))
+    """
+
+    __slots__ = ("label", "length", "parent", "row")
+    EMPTY: Path
+
+    def __init__(self, parent: Path | None, label: str, row: int, length: int) -> None:
+        self.parent = parent
+        self.label = label
+        self.row = row
+        self.length = length
+
+    def add(self, label: str, row: int) -> Path:
+        """Return the path with one more row at its end."""
+        return Path(self, label, row, self.length + 1)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def _backwards(self) -> Iterator[Path]:
+        node = self
+        while node.parent is not None:
+            yield node
+            node = node.parent
+
+    def pairs(self) -> tuple[tuple[str, int], ...]:
+        """All (label, row) pairs, oldest first."""
+        return tuple((node.label, node.row) for node in self._backwards())[::-1]
+
+    def rows(self, *labels: str) -> tuple[int, ...]:
+        """The rows under the labels (of all labels if none is given), oldest first."""
+        if not labels:
+            return tuple(node.row for node in self._backwards())[::-1]
+        return tuple(node.row for node in self._backwards() if node.label in labels)[::-1]
+
+    def last(self, *labels: str) -> int | None:
+        """The newest row under the labels; cheap, as a path is walked from its end."""
+        for node in self._backwards():
+            if not labels or node.label in labels:
+                return node.row
+        return None
+
+    def first(self, *labels: str) -> int | None:
+        """The oldest row under the labels."""
+        found = None
+        for node in self._backwards():
+            if not labels or node.label in labels:
+                found = node.row
+        return found
+
+
+Path.EMPTY = Path(None, "", -1, 0)
+
+#: Asked with a row and the path *before* that row.
+PathCondition: TypeAlias = Callable[[int, Path], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one key, as a matcher sees them.
+
+    Args:
+        count: How many there are.
+        masks: By condition number, a boolean per row; for every condition of kind "mask".
+        paths: By condition number, a function of row and path; for every condition of kind "path".
+        times: Microseconds per row, ascending; needed where the program has time bounds.
+        starts_partition: Whether row 0 is the first of its partition, which `AnchorStart` asks.
+        complete: Whether no row will follow; if not, a match that may still change with the next row is not decided.
+        watermark: No row before this time will follow; lets a time bound decide without a new row.
+    """
+
+    count: int
+    masks: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
+    paths: Mapping[int, PathCondition] = field(default_factory=dict)
+    times: NDArray[np.int64] | None = None
+    starts_partition: bool = True
+    complete: bool = True
+    watermark: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A match.
+
+    Args:
+        pairs: The rows of the match and their labels, oldest first; empty for an empty match.
+        start: The row at which matching began.
+        end: The row after the last one that was read; equal to start for an empty match.
+        excluded: Ranges [from, to) of rows that SQL's `{- -}` leaves out of the output.
+    """
+
+    pairs: tuple[tuple[str, int], ...]
+    start: int
+    end: int
+    excluded: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of the match, oldest first."""
+        return tuple(row for _, row in self.pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of trying to match from one row.
+
+    Args:
+        match: The first match in preference order, or None.
+        decided: False where rows to come may still change the answer (only with incomplete rows); then match is None.
+    """
+
+    match: Match | None
+    decided: bool = True
+
+
+_CONSUME, _GAP, _SPLIT, _JUMP, _START, _END, _OPEN, _CLOSE, _ACCEPT = range(9)
+
+
+class _Mark:
+    """A place where an exclusion opens or closes; a list linked from its end."""
+
+    __slots__ = ("before", "opened", "row")
+
+    def __init__(self, before: _Mark | None, opened: bool, row: int) -> None:
+        self.before = before
+        self.opened = opened
+        self.row = row
+
+
+class Matcher:
+    """Finds, for a start row, the first match in preference order.
+
+    Args:
+        program: The compiled pattern.
+        rows: The rows of one key.
+        max_steps: Bound on the steps of one start row where conditions depend on the path.
+
+    >>> import numpy as np
+    >>> program = Program((Consume("a", 0), Split(0, 2), Consume("b", 1), Accept()), ("mask", "mask"))
+    >>> text = np.array(list("aaab"))
+    >>> matcher = Matcher(program, Rows(4, {0: text == "a", 1: text == "b"}))
+    >>> matcher.match_from(1).pairs
+    (('a', 1), ('a', 2), ('b', 3))
+    >>> matcher.match_from(3) is None
+    True
+    """
+
+    def __init__(self, program: Program, rows: Rows, *, max_steps: int = DEFAULT_MAX_STEPS) -> None:
+        self.program = program
+        self.rows = rows
+        self.max_steps = max_steps
+        self._size = len(program.instructions)
+        if program.within is not None and rows.times is None:
+            raise HeadraceError("a pattern with a time bound needs the times of the rows")
+        masks = {number: mask.astype(bool, copy=False).tobytes() for number, mask in rows.masks.items()}
+        self._code = [_load(instruction, masks, rows) for instruction in program.instructions]
+        self._forgetful = _depends_on_path(program)
+        # Without a time bound a failed (row, instruction) fails for every start row, so one table serves all of them.
+        self._failed = bytearray((rows.count + 1) * self._size) if program.within is None else None
+
+    def match_from(self, start: int) -> Match | None:
+        """Return the first match in preference order that begins at a row, or None."""
+        return self.attempt(start).match
+
+    def attempt(self, start: int) -> Attempt:
+        """Try to match from a row, and say whether rows to come could change the answer."""
+        rows, size, code, forgetful, count = self.rows, self._size, self._code, self._forgetful, self.rows.count
+        limit, open_end = self._reach(start)
+        failed = self._failed
+        seen: set[tuple[int, int]] = set()
+        seen_with_path: set[tuple[int, int, int]] = set()
+        keep: list[Path] = []  # a path's identity is in seen_with_path, so it must not be freed and used again
+        steps = 0
+        stack: list[tuple[int, int, Path, _Mark | None]] = []
+        at, row, path = 0, start, Path.EMPTY
+        marks: _Mark | None = None
+        while True:
+            kind, mask, ask, label, target, other = code[at]
+            alive = True
+            if kind <= _GAP:
+                if row >= limit:
+                    if open_end:
+                        return self._undecided(start)
+                    alive = False
+                elif (mask is not None and not mask[row]) or (ask is not None and not ask(row, path)):
+                    alive = False
+                else:
+                    if kind == _CONSUME:
+                        path = Path(path, label, row, path.length + 1)
+                    row += 1
+                    at += 1
+            elif kind == _SPLIT:
+                if forgetful[at]:
+                    steps += 1
+                    if steps > self.max_steps:
+                        raise self._too_many_steps(start)
+                    key = (at, row, id(path))
+                    if key in seen_with_path:
+                        alive = False
+                    else:
+                        seen_with_path.add(key)
+                        keep.append(path)
+                elif failed is not None:
+                    place = row * size + at
+                    if failed[place]:
+                        alive = False
+                    else:
+                        failed[place] = 1
+                elif (at, row) in seen:
+                    alive = False
+                else:
+                    seen.add((at, row))
+                if alive:
+                    stack.append((other, row, path, marks))
+                    at = target
+            elif kind == _JUMP:
+                at = target
+            elif kind == _ACCEPT:
+                if failed is not None:
+                    # The ways on the match's own rows did not fail, and a loop over nothing may have marked others there.
+                    failed[start * size : (row + 1) * size] = bytes((row + 1 - start) * size)
+                return Attempt(Match(path.pairs(), start, row, _ranges(marks)))
+            elif kind == _START:
+                alive = row == 0 and rows.starts_partition
+                at += 1
+            elif kind == _END:
+                if row == count and not rows.complete:
+                    return self._undecided(start)
+                alive = row == count
+                at += 1
+            else:
+                marks = _Mark(marks, kind == _OPEN, row)
+                at += 1
+            if not alive:
+                if not stack:
+                    return Attempt(None)
+                at, row, path, marks = stack.pop()
+
+    def _undecided(self, start: int) -> Attempt:
+        if self._failed is not None:
+            # What was being tried has not failed yet: forget it.
+            begin = start * self._size
+            self._failed[begin:] = bytes(len(self._failed) - begin)
+        return Attempt(None, decided=False)
+
+    def _reach(self, start: int) -> tuple[int, bool]:
+        """The row before which a match from `start` must end, and whether rows to come could still be part of it."""
+        rows, within = self.rows, self.program.within
+        if within is None or rows.times is None or start >= rows.count:
+            return rows.count, not rows.complete
+        deadline = int(rows.times[start]) + within
+        limit = int(rows.times.searchsorted(deadline, side="left"))
+        expired = limit < rows.count or (rows.watermark is not None and rows.watermark >= deadline)
+        return limit, not rows.complete and not expired
+
+    def _too_many_steps(self, start: int) -> MatchLimitError:
+        return MatchLimitError(
+            f"matching from row {start} took more than {self.max_steps} steps; its conditions depend on the match so far",
+            hint="Bound the pattern in time, use smaller repetitions, or let conditions depend on the row alone.",
+        )
+
+
+_Code: TypeAlias = tuple[int, bytes | None, PathCondition | None, str, int, int]
+
+
+def _load(instruction: object, masks: Mapping[int, bytes], rows: Rows) -> _Code:
+    """Bind one instruction to the rows."""
+    match instruction:
+        case Consume(label, condition):
+            mask, ask = (None, None) if condition is None else _bind(((condition, True),), masks, rows)
+            return (_CONSUME, mask, ask, label, 0, 0)
+        case Gap(term):
+            mask, ask = _bind(term, masks, rows)
+            return (_GAP, mask, ask, "", 0, 0)
+        case Split(preferred, other):
+            return (_SPLIT, None, None, "", preferred, other)
+        case Jump(target):
+            return (_JUMP, None, None, "", target, 0)
+        case AnchorStart():
+            return (_START, None, None, "", 0, 0)
+        case AnchorEnd():
+            return (_END, None, None, "", 0, 0)
+        case ExcludeOpen():
+            return (_OPEN, None, None, "", 0, 0)
+        case ExcludeClose():
+            return (_CLOSE, None, None, "", 0, 0)
+        case Accept():
+            return (_ACCEPT, None, None, "", 0, 0)
+        case _:
+            raise HeadraceError(f"unknown instruction {instruction!r}")
+
+
+def _bind(
+    term: tuple[tuple[int, bool], ...], masks: Mapping[int, bytes], rows: Rows
+) -> tuple[bytes | None, PathCondition | None]:
+    """Split a conjunction into one mask and one path condition."""
+    import numpy as np
+
+    mask: NDArray[np.bool_] | None = None
+    asks: list[tuple[PathCondition, bool]] = []
+    for number, wanted in term:
+        if number in masks:
+            part = np.frombuffer(masks[number], dtype=np.bool_) == wanted
+            mask = part if mask is None else mask & part
+        elif number in rows.paths:
+            asks.append((rows.paths[number], wanted))
+        else:
+            raise HeadraceError(f"condition {number} of the pattern has neither a mask nor a function")
+    packed = None if mask is None else mask.tobytes()
+    if not asks:
+        return packed, None
+    if len(asks) == 1 and asks[0][1]:
+        return packed, asks[0][0]
+    return packed, lambda row, path: all(bool(ask(row, path)) is wanted for ask, wanted in asks)
+
+
+def _depends_on_path(program: Program) -> list[bool]:
+    """For each instruction, whether a path condition can be met from it on."""
+    size = len(program.instructions)
+    before: list[list[int]] = [[] for _ in range(size)]
+    todo: list[int] = []
+    for at, instruction in enumerate(program.instructions):
+        match instruction:
+            case Split(preferred, other):
+                targets = [preferred, other]
+            case Jump(target):
+                targets = [target]
+            case Accept():
+                targets = []
+            case _:
+                targets = [at + 1]
+        for target in targets:
+            before[target].append(at)
+        if any(program.conditions[number] == "path" for number in condition_ids(instruction)):
+            todo.append(at)
+    found = [False] * size
+    while todo:
+        at = todo.pop()
+        if not found[at]:
+            found[at] = True
+            todo.extend(before[at])
+    return found
+
+
+def _ranges(marks: _Mark | None) -> tuple[tuple[int, int], ...]:
+    """Row ranges between exclusion marks, the outermost of nested ones."""
+    events: list[tuple[bool, int]] = []
+    while marks is not None:
+        events.append((marks.opened, marks.row))
+        marks = marks.before
+    ranges: list[tuple[int, int]] = []
+    depth = begin = 0
+    for opened, row in reversed(events):
+        if opened:
+            begin = row if depth == 0 else begin
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0 and row > begin:
+                ranges.append((begin, row))
+    return tuple(ranges)

@@ -1,0 +1,159 @@
+"""A compiled pattern: a frozen list of instructions for a machine that reads the rows of one key in order.
+
+A front end (the builder, or SQL's MATCH_RECOGNIZE) says *what* to find; a `Program` says how one thread of the matching
+machine goes through the rows. A thread stands before a row at an instruction, carrying the **path**: the (label, row)
+pairs it has matched so far. `Consume` makes the row part of the match, `Gap` passes over it, `Split` makes two threads
+of one, the first of which is preferred; `Accept` completes a match. Instructions that move on go to the next one in the
+list, `Jump` and `Split` say where to go.
+
+Conditions stand in the program as numbers. What is behind a number comes with the rows: a **mask** (a boolean per row,
+computed for all rows at once) or a **path condition** (a function of the row and of the path, asked while matching).
+A program is a value: it can be compared, kept, pickled, and replaced by another with a higher version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from headrace.errors import PlanError
+
+#: What a condition is computed from: the row alone or its physical neighbours, or the path as well.
+ConditionKind: TypeAlias = Literal["mask", "path"]
+
+#: A conjunction of (condition id, wanted value); the empty one is always true.
+Term: TypeAlias = tuple[tuple[int, bool], ...]
+
+ALWAYS: Term = ()
+
+#: More instructions than this come from huge repetition counts; the program would be slow and take much memory.
+MAX_INSTRUCTIONS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Consume:
+    """The row becomes part of the match under a label, if the condition holds (None: always)."""
+
+    label: str
+    condition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The row is passed over, if the condition holds; it is no part of the match."""
+
+    condition: Term = ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Two ways to go on; matches of the first are preferred to those of the second."""
+
+    preferred: int
+    other: int
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Go on elsewhere."""
+
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorStart:
+    """Only before the first row of the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorEnd:
+    """Only after the last row of the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludeOpen:
+    """Rows from here on are matched and left out of the output, SQL's `{-`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludeClose:
+    """The end of what `ExcludeOpen` began, SQL's `-}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The rows consumed so far are a match."""
+
+
+Instruction: TypeAlias = Consume | Gap | Split | Jump | AnchorStart | AnchorEnd | ExcludeOpen | ExcludeClose | Accept
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled pattern.
+
+    Args:
+        instructions: Begins at the first; every way through it ends at an `Accept`.
+        conditions: The kind of each condition, by its number.
+        within: All rows of a match lie less than this many microseconds after its first; None for no bound.
+        version: Raised by whoever replaces a running pattern by another.
+
+    >>> Program((Consume("a", 0), Split(0, 2), Accept()), ("mask",)).labels
+    ('a',)
+    """
+
+    instructions: tuple[Instruction, ...]
+    conditions: tuple[ConditionKind, ...] = ()
+    within: int | None = None
+    version: int = 1
+    labels: tuple[str, ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        size = len(self.instructions)
+        if size > MAX_INSTRUCTIONS:
+            raise PlanError(
+                f"the pattern compiles to {size} instructions, more than {MAX_INSTRUCTIONS}",
+                hint="Use smaller repetition counts.",
+            )
+        for at, instruction in enumerate(self.instructions):
+            self._check(at, instruction, size)
+        if not any(isinstance(i, Accept) for i in self.instructions):
+            raise PlanError("a program without Accept can match nothing")
+        labels = dict.fromkeys(i.label for i in self.instructions if isinstance(i, Consume))
+        object.__setattr__(self, "labels", tuple(labels))
+
+    def _check(self, at: int, instruction: Instruction, size: int) -> None:
+        match instruction:
+            case Split(preferred, other):
+                targets = [preferred, other]
+            case Jump(target):
+                targets = [target]
+            case Accept():
+                targets = []
+            case _:
+                targets = [at + 1]
+        if not all(0 <= target < size for target in targets):
+            raise PlanError(
+                f"instruction {at} ({instruction}) goes to {targets}, outside of the program (0 to {size - 1})"
+            )
+        used = condition_ids(instruction)
+        if not all(0 <= number < len(self.conditions) for number in used):
+            raise PlanError(
+                f"instruction {at} ({instruction}) uses a condition of which only {len(self.conditions)} are there"
+            )
+
+    @property
+    def has_path_conditions(self) -> bool:
+        """Whether any condition depends on what was matched before."""
+        return "path" in self.conditions
+
+
+def condition_ids(instruction: Instruction) -> tuple[int, ...]:
+    """The conditions that an instruction asks."""
+    match instruction:
+        case Consume(_, condition):
+            return () if condition is None else (condition,)
+        case Gap(term):
+            return tuple(number for number, _ in term)
+        case _:
+            return ()
