@@ -1,0 +1,85 @@
+"""Compile the protobuf schemas, as a build hook of hatchling and as a script.
+
+Every `.proto` under `src/headrace/events/schemas` becomes a `_pb2.py` and a `_pb2.pyi` beside it. They are not kept in git: a
+wheel, an editable install and `python hatch_build.py` (what the Makefile calls) make them from the schemas, so the two cannot
+drift apart. A module is only written when its content changes, so that running this again costs nothing downstream.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # run as a script on a machine without hatchling
+    BuildHookInterface = object  # type: ignore[misc,assignment]
+
+ROOT = Path(__file__).resolve().parent
+SOURCE = Path("src")
+SCHEMAS = SOURCE / "headrace" / "events" / "schemas"
+
+
+class CompileError(RuntimeError):
+    """A schema cannot be compiled; protoc has already said why on stderr."""
+
+
+def compile_schemas(root: Path = ROOT) -> list[Path]:
+    """Compile all schemas below `root` and return the modules that were written because they were new or had changed."""
+    import grpc_tools
+    from grpc_tools import protoc
+
+    source = root / SOURCE
+    # Paths from `src` on, so that the generated modules import each other as headrace.events.schemas.<name>_pb2.
+    schemas = sorted(path.relative_to(source).as_posix() for path in (root / SCHEMAS).glob("*.proto"))
+    if not schemas:
+        raise CompileError(f"no .proto file in {root / SCHEMAS}; is this a complete source tree?")
+    written = []
+    with tempfile.TemporaryDirectory(prefix="headrace-schemas-") as out:
+        arguments = [
+            "protoc",
+            f"-I{source}",
+            f"-I{Path(grpc_tools.__file__).parent / '_proto'}",
+            f"--python_out={out}",
+            *_stub_arguments(out),
+            *schemas,
+        ]
+        if protoc.main(arguments) != 0:
+            raise CompileError(f"protoc refused a schema in {root / SCHEMAS}; its message above names file and line")
+        for made in sorted(Path(out).rglob("*_pb2.py*")):
+            target = source / made.relative_to(out)
+            content = made.read_bytes()
+            if not target.exists() or target.read_bytes() != content:
+                # A rename is atomic: another process that imports the module meanwhile sees the old one or the new one.
+                draft = target.with_name(f".{target.name}.draft")
+                draft.write_bytes(content)
+                draft.replace(target)
+                written.append(target)
+    return written
+
+
+def _stub_arguments(out: str) -> list[str]:
+    """Stubs by mypy-protobuf where it is installed, else by protoc itself (good enough for users of a wheel)."""
+    plugin = Path(sysconfig.get_path("scripts")) / "protoc-gen-mypy"
+    if plugin.exists():
+        return [f"--plugin=protoc-gen-mypy={plugin}", f"--mypy_out=quiet:{out}"]
+    return [f"--pyi_out={out}"]
+
+
+class SchemaBuildHook(BuildHookInterface):  # type: ignore[type-arg,misc]
+    """Compiles the schemas before hatchling collects the files of a wheel or of an editable install."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  the interface's names
+        """Called by hatchling before each build."""
+        if self.target_name == "wheel":
+            compile_schemas(Path(self.root))
+
+
+if __name__ == "__main__":
+    for module in compile_schemas():
+        sys.stdout.write(f"wrote {module.relative_to(ROOT)}\n")
