@@ -1,0 +1,83 @@
+# Headrace: `make run` shows the main job working, `make test` passes all tests. Each does its own set-up.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+STAMPS := .make
+SCHEMAS := $(wildcard src/headrace/events/schemas/*.proto)
+ARGS ?=
+
+export HEADRACE_HOME ?= $(CURDIR)/.headrace
+
+.PHONY: help run test test-quick test-slow lint types format bench jars lock clean java setup setup-dev
+
+help: ## Show this list
+	@echo "Headrace: live answers from event streams, in Python."
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make run ARGS='--vehicles 1000 --fresh' hands flags to 'headrace demo'."
+
+run: setup ## Show the main job at work: broker, simulated fleet, Spark, live view (Ctrl-C stops all of it)
+	@$(BIN)/headrace demo $(ARGS)
+
+test: setup-dev jars lint ## Run every check and every test
+	@echo "==> all tests"
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-quick: setup-dev ## Run the tests that need neither Spark nor Kafka (about a minute)
+	@$(BIN)/python -m pytest -q -m "not spark and not broker and not slow" $(ARGS)
+
+lint: setup-dev ## Check style, types and the layers
+	@echo "==> ruff, mypy, import-linter"
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
+
+format: setup-dev ## Bring the code into the common form
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+bench: setup-dev jars ## Run the benchmarks and write benchmarks/results
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+jars: setup ## Resolve the pinned jars into the cache
+	@$(BIN)/headrace setup
+
+lock: setup-dev ## Pin the requirements anew (maintainers)
+	@bash requirements/lock.sh "$(BIN)/uv"
+
+clean: ## Remove what make made: environment, caches, the demo's data
+	@rm -rf $(VENV) $(STAMPS) .headrace .mypy_cache .ruff_cache .pytest_cache build dist
+	@find src -name '*_pb2.py' -delete -o -name '*_pb2.pyi' -delete
+
+setup: java $(STAMPS)/run
+
+setup-dev: java $(STAMPS)/dev
+
+java:
+	@bash scripts/java.sh
+
+$(VENV)/bin/python:
+	@bash scripts/venv.sh "$(PYTHON)" "$(VENV)"
+
+$(STAMPS)/build: requirements/build.txt $(VENV)/bin/python
+	@mkdir -p $(STAMPS)
+	@echo "==> installing build tools"
+	@$(PIP) install --quiet --require-hashes -r $<
+	@touch $@
+
+$(STAMPS)/run: requirements/run.txt $(STAMPS)/build pyproject.toml hatch_build.py $(SCHEMAS)
+	@echo "==> installing locked requirements (Spark is 450 MB; a minute or two the first time)"
+	@$(PIP) install --progress-bar on --quiet --no-build-isolation --require-hashes -r $<
+	@echo "==> building headrace"
+	@$(PIP) install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(STAMPS)/dev: requirements/dev.txt $(STAMPS)/run
+	@echo "==> installing test and lint tools"
+	@$(PIP) install --quiet --no-build-isolation --require-hashes -r $<
+	@touch $@
