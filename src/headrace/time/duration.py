@@ -27,7 +27,6 @@ _UNITS = {
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
-
 def micros(duration: str | timedelta | int, *, what: str = "duration") -> int:
     """Turn a duration into whole microseconds.
 
@@ -66,7 +65,14 @@ def text(duration: int) -> str:
     if duration < 0:
         return f"-{text(-duration)}"
     parts = []
-    for name, unit in (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("us", MICROSECOND)):
+    for name, unit in (
+        ("d", DAY),
+        ("h", HOUR),
+        ("min", MINUTE),
+        ("s", SECOND),
+        ("ms", MILLISECOND),
+        ("us", MICROSECOND),
+    ):
         count, duration = divmod(duration, unit)
         if count:
             parts.append(f"{count}{name}")

@@ -1,0 +1,340 @@
+"""Watermark strategies: how far a partition's time has come, judged from the events it carried.
+
+A watermark W promises that no event with a timestamp below W is still expected. A *strategy* says how W follows from
+the events of one source partition. It is a frozen description with two pure halves, because the work is spread over
+machines:
+
+- `observe(rows)` runs beside the data. It has no memory: it boils the rows of one partition and one batch down to a
+  small JSON-able *observation* (how many, newest, oldest, and a sample of how late they were).
+- `watermark(progress)` runs where the `WatermarkTracker` lives. It turns what was kept of all observations into W.
+
+An event far in the future (a broken clock) would push W past everybody else's events and make them late. So a
+strategy has bounds, `max_ahead` and `max_behind`, around the time of ingestion: rows outside are *absurd*, never
+count for W, and belong into the dead letters (`absurd`).
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import datasketches
+import polars as pl
+
+from headrace.errors import PlanError
+from headrace.time.duration import DAY, micros, text
+from headrace.time.instants import BEGINNING, INSTANT
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+Observation = dict[str, Any]
+Progress = dict[str, Any]
+
+_SAMPLE = 64
+_SKETCH_K = 200
+
+
+def absurd(
+    rows: pl.DataFrame, now: int | None = None, *, max_ahead: int | None = DAY, max_behind: int | None = 7300 * DAY
+) -> pl.Expr:
+    """Tell which rows have a timestamp that cannot be true: an expression over `rows`, true where it is absurd.
+
+    A timestamp is measured against the row's `ingestion_time`, or against `now` where there is none. A null timestamp
+    is absurd too. With neither an ingestion time nor `now`, only null is.
+
+    Args:
+        rows: The frame the expression is for; only its columns are looked at.
+        now: Processing time in microseconds since the epoch.
+        max_ahead: How far ahead of its ingestion an event may be; None for any.
+        max_behind: How far behind its ingestion an event may be; None for any.
+
+    >>> rows = pl.DataFrame({"event_time": [0, 5_000_000, 90_000_000_000]}).cast(pl.Datetime("us", "UTC"))
+    >>> rows.select(absurd(rows, now=0)).to_series().to_list()
+    [False, False, True]
+    """
+    time = pl.col("event_time").cast(pl.Int64)
+    wrong = time.is_null()
+    reference: pl.Expr | None = None
+    if "ingestion_time" in rows.columns:
+        reference = pl.col("ingestion_time").cast(INSTANT).cast(pl.Int64)
+        if now is not None:
+            reference = reference.fill_null(now)
+    elif now is not None:
+        reference = pl.lit(now, dtype=pl.Int64)
+    if reference is not None:
+        if max_ahead is not None:
+            wrong = wrong | (time > reference + max_ahead).fill_null(value=False)
+        if max_behind is not None:
+            wrong = wrong | (time < reference - max_behind).fill_null(value=False)
+    return wrong.alias("absurd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatermarkStrategy:
+    """What all strategies share: the bounds of sane timestamps, and what is observed.
+
+    Args:
+        max_ahead: How far ahead of its ingestion (or of processing time) an event may be, in microseconds; None for
+            any.
+        max_behind: How far behind, likewise.
+    """
+
+    max_ahead: int | None = DAY
+    max_behind: int | None = 7300 * DAY
+
+    def absurd(self, rows: pl.DataFrame, now: int | None = None) -> pl.Expr:
+        """Tell which rows this strategy leaves out; see the function `absurd`."""
+        return absurd(rows, now, max_ahead=self.max_ahead, max_behind=self.max_behind)
+
+    def observe(self, rows: pl.DataFrame, now: int | None = None) -> Observation:
+        """Boil the rows of one partition and batch, in the order of the source, down to an observation.
+
+        Args:
+            rows: Has `event_time`, maybe `ingestion_time`; may be empty.
+            now: Processing time, for rows that have no ingestion time; see `absurd`.
+        """
+        if rows.is_empty():
+            return {"rows": 0}
+        sane = rows.filter(~self.absurd(rows, now))
+        left_out = rows.height - sane.height
+        if sane.is_empty():
+            return {"rows": 0, "absurd": left_out}
+        time = sane.get_column("event_time").cast(INSTANT).cast(pl.Int64)
+        newest = time.cum_max()
+        # A sample of (timestamp, newest before or at it): with the newest of earlier batches, which only the tracker
+        # knows, it gives the lateness of each sampled row exactly.
+        step = -(-time.len() // _SAMPLE)
+        observation = {
+            "rows": sane.height,
+            "newest": int(newest[-1]),
+            "oldest": int(time.min()),  # type: ignore[arg-type]
+            "sample": [list(pair) for pair in zip(time[::step].to_list(), newest[::step].to_list(), strict=True)],
+            "latest_by": int((newest - time).max()),  # type: ignore[arg-type]
+        }
+        if left_out:
+            observation["absurd"] = left_out
+        return observation | self._marks(sane)
+
+    def watermark(self, progress: Progress) -> int:
+        """Return the watermark of a partition from what is kept about it; BEGINNING while nothing is known."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """Say in a few words what the strategy does; also its fingerprint."""
+        raise NotImplementedError
+
+    def _marks(self, rows: pl.DataFrame) -> Observation:  # noqa: ARG002 - for strategies that read marks from the rows
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ascending(WatermarkStrategy):
+    """Timestamps of a partition never go back: W is the newest one."""
+
+    def watermark(self, progress: Progress) -> int:
+        """Return the newest timestamp."""
+        return int(progress.get("newest", BEGINNING))
+
+    def describe(self) -> str:
+        """Say in a few words what the strategy does."""
+        return "ascending"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded(WatermarkStrategy):
+    """Events are at most `delay` behind the newest one of their partition: W = newest - delay."""
+
+    delay: int
+
+    def watermark(self, progress: Progress) -> int:
+        """Return the newest timestamp minus the delay."""
+        return int(progress["newest"]) - self.delay if "newest" in progress else BEGINNING
+
+    def describe(self) -> str:
+        """Say in a few words what the strategy does."""
+        return f"bounded({text(self.delay)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Percentile(WatermarkStrategy):
+    """Hold back until a share `q` of the events is in: W = newest - q-quantile of the lateness seen (a KLL sketch)."""
+
+    q: float
+    initial: int = 0
+    max_delay: int | None = None
+    min_rows: int = 100
+
+    def delay(self, progress: Progress) -> int:
+        """Return the delay that the lateness seen so far calls for."""
+        if progress.get("rows", 0) < self.min_rows:
+            return self.initial
+        delay = lateness_quantile(progress, self.q)
+        return delay if self.max_delay is None else min(delay, self.max_delay)
+
+    def watermark(self, progress: Progress) -> int:
+        """Return the newest timestamp minus the learned delay."""
+        return int(progress["newest"]) - self.delay(progress) if "newest" in progress else BEGINNING
+
+    def describe(self) -> str:
+        """Say in a few words what the strategy does."""
+        return f"percentile({self.q})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Punctuated(WatermarkStrategy):
+    """Some events carry the watermark: where `mark` is true, W becomes that event's timestamp minus `delay`."""
+
+    mark: pl.Expr = field(compare=False)
+    delay: int = 0
+
+    def _marks(self, rows: pl.DataFrame) -> Observation:
+        marked = rows.filter(self.mark).get_column("event_time").cast(INSTANT).cast(pl.Int64).max()
+        return {} if marked is None else {"mark": int(marked)}  # type: ignore[arg-type]
+
+    def watermark(self, progress: Progress) -> int:
+        """Return the timestamp of the newest mark minus the delay."""
+        return int(progress["mark"]) - self.delay if "mark" in progress else BEGINNING
+
+    def describe(self) -> str:
+        """Say in a few words what the strategy does."""
+        return f"punctuated({self.mark})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Perfect(WatermarkStrategy):
+    """The source knows: W is what it says, in a column of the rows or in an observation `{"watermark": W}`."""
+
+    column: str | None = None
+
+    def _marks(self, rows: pl.DataFrame) -> Observation:
+        if self.column is None:
+            return {}
+        said = rows.get_column(self.column).cast(INSTANT).cast(pl.Int64).max()
+        return {} if said is None else {"watermark": int(said)}  # type: ignore[arg-type]
+
+    def watermark(self, progress: Progress) -> int:
+        """Return what the source said last."""
+        return int(progress.get("watermark", BEGINNING))
+
+    def describe(self) -> str:
+        """Say in a few words what the strategy does."""
+        return "perfect()" if self.column is None else f"perfect({self.column})"
+
+
+def ascending(*, max_ahead: str | timedelta | int | None = DAY) -> Ascending:
+    """Timestamps of a partition never go back.
+
+    >>> ascending().describe()
+    'ascending'
+    """
+    return Ascending(max_ahead=_bound(max_ahead))
+
+
+def bounded(delay: str | timedelta | int, *, max_ahead: str | timedelta | int | None = DAY) -> Bounded:
+    """Events are at most `delay` behind the newest one of their partition.
+
+    >>> bounded("1s").watermark({"newest": 10_000_000})
+    9000000
+    """
+    length = micros(delay, what="the delay of a bounded watermark")
+    if length < 0:
+        raise PlanError(f"a bounded watermark has the delay {text(length)}", hint="A delay is zero or more.")
+    return Bounded(delay=length, max_ahead=_bound(max_ahead))
+
+
+def percentile(
+    q: float,
+    *,
+    initial: str | timedelta | int = "1s",
+    max_delay: str | timedelta | int | None = None,
+    min_rows: int = 100,
+    max_ahead: str | timedelta | int | None = DAY,
+) -> Percentile:
+    """Hold back until the share `q` of the events is in, learning the delay from the lateness seen.
+
+    Args:
+        q: Share of the events that should not be late, between 0 and 1.
+        initial: Delay until `min_rows` rows of a partition were seen.
+        max_delay: Never wait longer than this.
+        min_rows: Rows to see before the sketch is trusted.
+        max_ahead: How far ahead of its ingestion an event may be.
+
+    >>> percentile(0.99, initial="2s").watermark({"newest": 10_000_000, "rows": 3})
+    8000000
+    """
+    if not 0 < q < 1:
+        raise PlanError(f"a percentile watermark has q={q}", hint="Give a share between 0 and 1, such as 0.99.")
+    return Percentile(
+        q=q,
+        initial=micros(initial, what="the initial delay"),
+        max_delay=None if max_delay is None else micros(max_delay, what="max_delay"),
+        min_rows=min_rows,
+        max_ahead=_bound(max_ahead),
+    )
+
+
+def punctuated(
+    mark: pl.Expr, *, delay: str | timedelta | int = 0, max_ahead: str | timedelta | int | None = DAY
+) -> Punctuated:
+    """Events for which the expression `mark` is true carry the watermark.
+
+    >>> rows = pl.DataFrame({"event_time": [5, 9], "flush": [True, False]}).cast({"event_time": INSTANT})
+    >>> punctuated(pl.col("flush")).observe(rows)["mark"]
+    5
+    """
+    return Punctuated(mark=mark, delay=micros(delay, what="the delay"), max_ahead=_bound(max_ahead))
+
+
+def perfect(column: str | None = None) -> Perfect:
+    """The source knows its watermark: from a column, or handed to the tracker as `{"watermark": W}`.
+
+    >>> perfect().watermark({"watermark": 7})
+    7
+    """
+    return Perfect(column=column, max_ahead=None, max_behind=None)
+
+
+def remember(progress: Progress, observation: Observation, *, sketch: bool = True) -> Progress:
+    """Fold an observation into what is kept about a partition; pure.
+
+    Args:
+        progress: What is kept so far, `{}` at first.
+        observation: What `observe` gave.
+        sketch: Keep a sketch of the lateness too (about 2 kB); `percentile` needs it, a report shows it.
+    """
+    kept = dict(progress)
+    kept["absurd"] = kept.get("absurd", 0) + observation.get("absurd", 0)
+    for name in ("mark", "watermark"):
+        if name in observation:
+            kept[name] = max(kept.get(name, BEGINNING), observation[name])
+    if not observation.get("rows"):
+        return kept
+    before = kept.get("newest", BEGINNING)
+    kept["rows"] = kept.get("rows", 0) + observation["rows"]
+    worst = max(observation["latest_by"], before - observation["oldest"], 0)
+    kept["max_lateness"] = max(kept.get("max_lateness", 0), worst)
+    kept["newest"] = max(before, observation["newest"])
+    if sketch:
+        lateness = _sketch(kept)
+        for time, newest in observation["sample"]:
+            lateness.update(float(max(newest, before) - time))
+        kept["lateness"] = base64.b64encode(lateness.serialize()).decode()
+    return kept
+
+
+def lateness_quantile(progress: Progress, q: float) -> int:
+    """Return how late the events of a partition were: the q-quantile, in microseconds, 0 where none were seen."""
+    sketch = _sketch(progress)
+    return 0 if sketch.is_empty() else round(sketch.get_quantile(q, inclusive=True))
+
+
+def _sketch(progress: Progress) -> Any:
+    if "lateness" in progress:
+        return datasketches.kll_doubles_sketch.deserialize(base64.b64decode(progress["lateness"]))
+    return datasketches.kll_doubles_sketch(_SKETCH_K)
+
+
+def _bound(duration: str | timedelta | int | None) -> int | None:
+    return None if duration is None else micros(duration, what="max_ahead")
