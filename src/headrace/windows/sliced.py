@@ -1,0 +1,210 @@
+"""The quick window operator: aligned windows that fire once, when the watermark passes their end.
+
+A sliding window of 30 s every 5 s covers six slices of 5 s. Each row is folded into one slice, whatever the number of
+windows that hold it; a window is the merge of its slices. State is a list of chunks per slice: a turn appends what it
+brought as one chunk and merges chunks only when many have gathered, so a batch pays for its own rows and not for the
+keys that were there before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from headrace.engine import Outcome
+from headrace.engine.operator import (
+    EVENT_TIME,
+    IS_RETRACTION,
+    PANE_INDEX,
+    PANE_IS_LAST,
+    PANE_MODE,
+    PANE_TIMING,
+    WINDOW_END,
+    WINDOW_START,
+)
+from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_bytes, record_to_bytes
+from headrace.windows.fold import Fold
+
+if TYPE_CHECKING:
+    from headrace.windows.aggregates import Aggregate
+
+    from headrace.engine import Segments, Turn
+    from headrace.windows.assigners import Sliding, Tumbling
+
+SLICE = "slice_start"
+_INDEX = "index"
+_UTC = pl.Datetime("us", "UTC")
+
+#: A slice's chunks are merged into one when there are more than this.
+MAX_CHUNKS = 8
+
+
+@dataclass(frozen=True)
+class SlicedOperator:
+    """Tumbling and sliding windows that fire once.
+
+    Args:
+        keys: The key columns.
+        assigner: The windows.
+        aggregates: The result columns.
+    """
+
+    keys: tuple[str, ...]
+    assigner: Tumbling | Sliding
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    fold: Fold = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fold", Fold(self.keys, self.aggregates))
+
+    def prepare(self, rows: pl.DataFrame, watermark: int | None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """Fold the rows that are not late into slices."""
+        if watermark is None or rows.height == 0:
+            return rows, None
+        sliced = self._with_slice(rows)
+        late = self._is_late(watermark)
+        return sliced.filter(late).drop(SLICE), self.fold.partials(sliced.filter(~late), [SLICE])
+
+    def turn(self, state: Segments, turn: Turn) -> Outcome:
+        """Fold the rows in, then fire the windows that the watermark has passed."""
+        index = _Index.load(state)
+        late = None
+        if turn.rows.height:
+            sliced = self._with_slice(turn.rows)
+            is_late = self._is_late(index.watermark)
+            late = self._late_rows(sliced.filter(is_late), index.watermark)
+            self._store(state, index, self.fold.partials(sliced.filter(~is_late), [SLICE]))
+        if turn.partials is not None:
+            self._store(state, index, turn.partials)
+        results = self._fire(state, index, turn.watermark)
+        index.watermark = max(index.watermark, turn.watermark)
+        self._forget(state, index)
+        index.save(state)
+        return Outcome(rows=results, late=late if late is not None and late.height else None)
+
+    def schema(self, rows: pl.Schema) -> pl.Schema:
+        """Tell the columns of the results by firing an empty window."""
+        return single_pane(self.fold.results(self.fold.partials(rows.to_frame())), start=0, end=1).schema
+
+    def fingerprint(self) -> dict[str, str]:
+        """Name the keys, windows and aggregates that the saved slices depend on."""
+        aggregates = {f"aggregate {name}": aggregate.text for name, aggregate in self.aggregates}
+        return {"keys": ",".join(self.keys), "window": self.assigner.text, **aggregates}
+
+    def _with_slice(self, rows: pl.DataFrame) -> pl.DataFrame:
+        width, offset = self.assigner.slice, self.assigner.offset
+        time = pl.col(EVENT_TIME).to_physical()
+        return rows.with_columns((time - (time - offset) % width).alias(SLICE))
+
+    def _last_end(self) -> pl.Expr:
+        """When the last window that holds a slice ends."""
+        size, every, offset = self.assigner.size, self.assigner.every, self.assigner.offset
+        start = pl.col(SLICE)
+        return start - (start - offset) % every + size
+
+    def _is_late(self, watermark: int) -> pl.Expr:
+        return self._last_end() <= watermark
+
+    def _store(self, state: Segments, index: _Index, fresh: pl.DataFrame) -> None:
+        for (start,), chunk in fresh.partition_by(SLICE, as_dict=True, maintain_order=True).items():
+            chunks = index.slices.setdefault(int(start), [])
+            content = chunk.drop(SLICE)
+            if len(chunks) >= MAX_CHUNKS:
+                content = self.fold.merged(pl.concat([*self._read(state, chunks), content]))
+                for name in chunks:
+                    state.delete(name)
+                chunks.clear()
+            name = f"slice/{int(start)}/{index.next_chunk}"
+            index.next_chunk += 1
+            chunks.append(name)
+            state.put(name, frame_to_bytes(content))
+
+    def _read(self, state: Segments, names: list[str]) -> list[pl.DataFrame]:
+        return [frame_from_bytes(value) for name in names if (value := state.get(name)) is not None]
+
+    def _fire(self, state: Segments, index: _Index, watermark: int) -> pl.DataFrame | None:
+        ends = self._ends(index, watermark)
+        if not ends:
+            return None
+        size = self.assigner.size
+        needed = sorted(start for start in index.slices if ends[0] - size <= start < ends[-1])
+        content = {start: self.fold.merged(pl.concat(self._read(state, index.slices[start]))) for start in needed}
+        fired = []
+        for end in ends:
+            held = [content[start] for start in needed if end - size <= start < end]
+            if held:
+                merged = self.fold.merged(pl.concat(held)) if len(held) > 1 else held[0]
+                fired.append(single_pane(self.fold.results(merged), start=end - size, end=end))
+        return pl.concat(fired) if fired else None
+
+    def _ends(self, index: _Index, watermark: int) -> list[int]:
+        """The ends in (watermark before, watermark] of windows that hold a slice; a long gap without slices costs nothing."""
+        size, every, offset = self.assigner.size, self.assigner.every, self.assigner.offset
+        ends: set[int] = set()
+        for start in index.slices:
+            last_end = start - (start - offset) % every + size
+            highest = min(last_end, watermark - (watermark - offset - size) % every)
+            end = highest
+            while end > start and end > index.watermark:
+                ends.add(end)
+                end -= every
+        return sorted(ends)
+
+    def _forget(self, state: Segments, index: _Index) -> None:
+        size, every, offset = self.assigner.size, self.assigner.every, self.assigner.offset
+        for start in [start for start in index.slices if start - (start - offset) % every + size <= index.watermark]:
+            for name in index.slices.pop(start):
+                state.delete(name)
+
+    def _late_rows(self, late: pl.DataFrame, watermark: int) -> pl.DataFrame:
+        size = self.assigner.size
+        mark = pl.lit(watermark, dtype=pl.Int64)
+        return late.with_columns(
+            (self._last_end() - size).cast(_UTC).alias(WINDOW_START),
+            self._last_end().cast(_UTC).alias(WINDOW_END),
+            (mark - self._last_end()).cast(pl.Duration("us")).alias("lateness"),
+            mark.cast(_UTC).alias("watermark"),
+        ).drop(SLICE)
+
+
+def single_pane(results: pl.DataFrame, *, start: int, end: int) -> pl.DataFrame:
+    """Mark results as the one and only firing of the window [start, end)."""
+    return results.with_columns(
+        pl.lit(end - 1, dtype=pl.Int64).cast(_UTC).alias(EVENT_TIME),
+        pl.lit(start, dtype=pl.Int64).cast(_UTC).alias(WINDOW_START),
+        pl.lit(end, dtype=pl.Int64).cast(_UTC).alias(WINDOW_END),
+        pl.lit(0, dtype=pl.Int64).alias(PANE_INDEX),
+        pl.lit("on_time").alias(PANE_TIMING),
+        pl.lit(value=True).alias(PANE_IS_LAST),
+        pl.lit("value").alias(PANE_MODE),
+        pl.lit(value=False).alias(IS_RETRACTION),
+    )
+
+
+@dataclass
+class _Index:
+    """What an operator knows about its state without reading it."""
+
+    watermark: int
+    next_chunk: int
+    slices: dict[int, list[str]]
+
+    @classmethod
+    def load(cls, state: Segments) -> _Index:
+        saved = state.get(_INDEX)
+        if saved is None:
+            return cls(watermark=-(2**62), next_chunk=0, slices={})
+        record: dict[str, Any] = record_from_bytes(saved)
+        return cls(
+            record["watermark"], record["next_chunk"], {int(start): names for start, names in record["slices"].items()}
+        )
+
+    def save(self, state: Segments) -> None:
+        record = {
+            "watermark": self.watermark,
+            "next_chunk": self.next_chunk,
+            "slices": {str(k): v for k, v in self.slices.items()},
+        }
+        state.put(_INDEX, record_to_bytes(record))
