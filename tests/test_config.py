@@ -184,6 +184,8 @@ def test_home_follows_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'other'\n")
     assert load(tmp_path, environ=elsewhere).paths.home == tmp_path / "xdg" / "headrace"
     assert load(tmp_path, "", environ=elsewhere).paths.home == tmp_path / ".headrace"
+    (tmp_path / ".headrace" / "jars").mkdir(parents=True)
+    assert load(tmp_path, environ=elsewhere).paths.jars == tmp_path / ".headrace" / "jars"
 
 
 def test_one_variable_moves_everything(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ class PathSettings(Section):
     jars: Path = _setting(
         Path(),
         "Java archives of Kafka and of Spark's connector, shared by all projects. "
-        "$XDG_CACHE_HOME/headrace/jars, which is mostly ~/.cache/headrace/jars.",
+        "`jars` in paths.home if that is there, else $XDG_CACHE_HOME/headrace/jars, mostly ~/.cache/headrace/jars.",
         "a directory",
     )
 
@@ -425,9 +425,12 @@ class _Found:
             self.put("paths.home", named, origin, self.directory)
             self.put("paths.jars", Path(named) / "jars", origin, self.directory)
             return
-        self.put("paths.home", _default_home(self.directory, environ), DEFAULT, self.directory)
-        cache = Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "headrace" / "jars"
-        self.put("paths.jars", cache, DEFAULT, self.directory)
+        home = _default_home(self.directory, environ)
+        jars = Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "headrace" / "jars"
+        # `make run` keeps everything in the clone; the command without make must find the same jars there.
+        jars = home / "jars" if (home / "jars").is_dir() else jars
+        self.put("paths.home", home, DEFAULT, self.directory)
+        self.put("paths.jars", jars, DEFAULT, self.directory)
 
     def read_file(self, path: Path) -> None:
         try:

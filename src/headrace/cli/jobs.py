@@ -1,0 +1,83 @@
+"""`headrace jobs`: what can be run."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli import terminal
+from headrace.cli.options import Json, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.stream import Job
+
+
+def known_jobs() -> dict[str, Job]:
+    """All jobs by name, in the order of their names."""
+    from headrace.transit.jobs import all_jobs
+
+    return dict(sorted(all_jobs().items()))
+
+
+def pick(names: Iterable[str]) -> list[Job]:
+    """The jobs of these names, each once.
+
+    Raises:
+        UsageError: There is no job of that name.
+    """
+    known = known_jobs()
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            guess = f"Did you mean {close[0]}? " if close else ""
+            raise UsageError(f"there is no job {name!r}", hint=f"{guess}Jobs: {', '.join(known)}.")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def complete_job(incomplete: str) -> list[tuple[str, str]]:
+    """Names and descriptions for the shell's completion."""
+    return [(name, job.description) for name, job in known_jobs().items() if name.startswith(incomplete)]
+
+
+def _facts(job: Job) -> dict[str, object]:
+    return {
+        "name": job.name,
+        "description": job.description,
+        "windows": job.windows,
+        "sources": list(job.sources),
+        "result_topic": job.result_topic,
+        "late_topic": job.late_topic,
+    }
+
+
+def jobs(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="Explain this one.", autocompletion=complete_job, show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the jobs with their windows and topics, or explain one."""
+    if name is not None:
+        job = pick([name])[0]
+        if json:
+            terminal.document({**_facts(job), "plan": job.explain()})
+        else:
+            terminal.line(job.explain())
+            terminal.note(f"Run it: headrace run {job.name}    See its results: headrace tail {job.result_topic}")
+        return
+    known = known_jobs()
+    if json:
+        terminal.document([_facts(job) for job in known.values()])
+        return
+    terminal.rows(
+        ("job", "windows", "reads", "writes", "what"),
+        [
+            (job.name, job.windows or "-", ", ".join(job.sources), job.result_topic, job.description)
+            for job in known.values()
+        ],
+    )

@@ -1,0 +1,172 @@
+"""Drawing a `Snapshot`: a screen for a terminal, a line for a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from headrace.cli.gauges import Snapshot
+
+_BAR = 24
+_STATES = {"starting": "yellow", "warming": "yellow", "running": "green", "stopping": "yellow", "failed": "bold red"}
+
+
+def seconds(value: float | None) -> str:
+    """A latency for people.
+
+    >>> seconds(0.734), seconds(12.34), seconds(None)
+    ('0.73 s', '12.3 s', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:.2f} s" if abs(value) < 10 else f"{value:.1f} s"
+
+
+def count(value: float) -> str:
+    """A number with separators.
+
+    >>> count(1234567)
+    '1,234,567'
+    """
+    return f"{value:,.0f}"
+
+
+def centre(cell: str) -> str:
+    """Coordinates of the middle of a map cell; nothing for a key that is no cell.
+
+    >>> centre("891126d3117ffff")
+    '60.1873, 24.9223'
+    >>> centre("no cell")
+    ''
+    """
+    import h3
+
+    if not h3.is_valid_cell(cell):
+        return ""
+    latitude, longitude = h3.cell_to_latlng(cell)
+    return f"{latitude:.4f}, {longitude:.4f}"
+
+
+def status_line(shown: Snapshot) -> str:
+    """Everything in one line."""
+    if shown.batch is None:
+        return f"{shown.state}: {shown.detail}" if shown.detail else shown.state
+    watermark = "-" if shown.watermark is None else f"{shown.watermark:%H:%M:%S}"
+    busiest = ", ".join(f"{cell} {vehicles}" for cell, vehicles in shown.busiest[:3]) or "-"
+    return (
+        f"{shown.state}: in {count(shown.events_per_second)}/s, out {count(shown.results_per_second)}/s, "
+        f"watermark {watermark} UTC ({seconds(shown.watermark_lag)} behind), "
+        f"latency p50 {seconds(shown.latency_p50)} p99 {seconds(shown.latency_p99)}, "
+        f"batch {shown.batch_ms or 0} ms, backlog {count(shown.backlog)}, "
+        f"dead letters {count(shown.dead_letters)}, late {count(shown.late)}, busiest {busiest}"
+    )
+
+
+def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "") -> RenderableType:
+    """The live view.
+
+    Args:
+        shown: The figures.
+        job: What runs.
+        footer: Lines below: how to stop, where things are, what to try next.
+        warning: Something that the user should know.
+    """
+    parts: list[RenderableType] = [
+        Panel(_figures(shown), title=_title(shown, job), title_align="left", border_style="dim"),
+        Panel(_cells(shown), title=_cells_title(shown), title_align="left", border_style="dim"),
+    ]
+    if warning:
+        parts.append(Text(warning, style="yellow"))
+    parts += [Text(text, style="dim") for text in footer]
+    return Group(*parts)
+
+
+def _title(shown: Snapshot, job: str) -> Text:
+    style = _STATES.get(shown.state, "")
+    detail = f" ({shown.detail})" if shown.detail and shown.state != "running" else ""
+    return Text.assemble((job, "bold"), "  ", (f"{shown.state}{detail}", style))
+
+
+def _figures(shown: Snapshot) -> Table:
+    table = Table.grid(padding=(0, 3, 0, 0), expand=True)
+    for column in range(6):
+        table.add_column(style="" if column % 2 else "dim", no_wrap=True, justify="left")
+    watermark = "-" if shown.watermark is None else f"{shown.watermark:%H:%M:%S} UTC"
+    batch = "-" if shown.batch_ms is None else f"{count(shown.batch_ms)} ms"
+    cells = [
+        ("events in", f"{count(shown.events_per_second)} /s"),
+        ("watermark", watermark),
+        ("dead letters", _alarm(shown.dead_letters)),
+        ("results out", f"{count(shown.results_per_second)} /s"),
+        ("its lag", seconds(shown.watermark_lag)),
+        ("late events", _alarm(shown.late)),
+        ("latency p50", seconds(shown.latency_p50)),
+        ("micro-batch", batch),
+        ("backlog", count(shown.backlog)),
+        ("latency p99", seconds(shown.latency_p99)),
+        ("batches", "-" if shown.batch is None else count(shown.batch + 1)),
+        ("events so far", count(shown.events)),
+    ]
+    for start in range(0, len(cells), 3):
+        table.add_row(*(part for name, value in cells[start : start + 3] for part in (name, value)))
+    return table
+
+
+def _alarm(number: int) -> Text:
+    return Text(count(number), style="yellow" if number else "")
+
+
+def _cells_title(shown: Snapshot) -> Text:
+    if shown.window_end is None:
+        return Text("busiest cells")
+    return Text(
+        f"busiest cells, window until {shown.window_end:%H:%M:%S} UTC: "
+        f"{count(shown.vehicles)} vehicles in {count(shown.cells)} cells"
+    )
+
+
+def _cells(shown: Snapshot) -> RenderableType:
+    if not shown.busiest:
+        return Text("waiting for the first window to complete ...", style="dim")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True, min_width=_BAR)
+    table.add_column(style="dim", no_wrap=True)
+    most = max(vehicles for _, vehicles in shown.busiest)
+    for cell, vehicles in shown.busiest:
+        bar = "█" * max(1, round(_BAR * vehicles / most)) if vehicles > 0 else ""
+        table.add_row(cell, count(vehicles), Text(bar, style="cyan"), centre(cell))
+    return table
+
+
+def summary(shown: Snapshot, *, elapsed: float, first_result: float | None) -> list[str]:
+    """What happened, for the end.
+
+    Args:
+        shown: The last figures.
+        elapsed: Seconds that it ran.
+        first_result: Seconds from the start to the first result, if there was one.
+    """
+    lines = [
+        f"Ran {elapsed:.0f} s: {count(shown.events)} events in, {count(shown.results)} results out, "
+        f"{count(shown.dead_letters)} dead letters, {count(shown.late)} late."
+    ]
+    if first_result is not None:
+        lines.append(
+            f"First result after {first_result:.1f} s; latency in the last minute: "
+            f"p50 {seconds(shown.latency_p50)}, p99 {seconds(shown.latency_p99)}."
+        )
+    if shown.busiest:
+        cell, vehicles = shown.busiest[0]
+        lines.append(f"Busiest cell: {cell} ({centre(cell)}) with {count(vehicles)} vehicles.")
+    return lines
