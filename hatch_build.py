@@ -1,8 +1,9 @@
 """Compile the protobuf schemas, as a build hook of hatchling and as a script.
 
-Every `.proto` under `src/headrace/events/schemas` becomes a `_pb2.py` and a `_pb2.pyi` beside it. They are not kept in git: a
-wheel, an editable install and `python hatch_build.py` (what the Makefile calls) make them from the schemas, so the two cannot
-drift apart. A module is only written when its content changes, so that running this again costs nothing downstream.
+Every `.proto` under `src/headrace/events/schemas` becomes a `_pb2.py` and a `_pb2.pyi` beside it. They are not kept in
+git: a wheel, an editable install and `python hatch_build.py` (what the Makefile calls) make them from the schemas, so
+the two cannot drift apart. A module is only written when its content changes, so that running this again costs nothing
+downstream.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class CompileError(RuntimeError):
 
 
 def compile_schemas(root: Path = ROOT) -> list[Path]:
-    """Compile all schemas below `root` and return the modules that were written because they were new or had changed."""
+    """Compile all schemas below `root`; returns the modules that were written because they were new or had changed."""
     import grpc_tools
     from grpc_tools import protoc
 
