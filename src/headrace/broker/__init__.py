@@ -1,0 +1,42 @@
+"""Kafka: the embedded broker, its jars, topics and clients.
+
+An embedded broker and a topic in it:
+
+>>> with EmbeddedBroker(ServerSettings(data_dir=Path("data"))) as broker:  # doctest: +SKIP
+...     Topics(broker.connection).ensure([TopicSpec(name="input.vehicle-position", partitions=4)])
+
+Spark needs the jars of its Kafka connector, and the same connection:
+
+>>> jars = JarCache().get(SPARK_CONNECTOR)  # doctest: +SKIP
+>>> options = broker.connection.spark_options()  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from headrace.broker.connection import Connection
+from headrace.broker.datadir import BrokerState, DataDirectory
+from headrace.broker.embedded import EmbeddedBroker
+from headrace.broker.jars import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache
+from headrace.broker.java import Java, find_java
+from headrace.broker.process import GuardedProcess
+from headrace.broker.progress import Progress, silent
+from headrace.broker.server import ServerSettings
+from headrace.broker.topics import Topics, TopicSpec
+
+__all__ = [
+    "EmbeddedBroker",
+    "ServerSettings",
+    "BrokerState",
+    "DataDirectory",
+    "Connection",
+    "Topics",
+    "TopicSpec",
+    "JarCache",
+    "SPARK_CONNECTOR",
+    "EMBEDDED_BROKER",
+    "Java",
+    "find_java",
+    "GuardedProcess",
+    "Progress",
+    "silent",
+]

@@ -1,0 +1,132 @@
+"""An embedded Kafka: one node, started and stopped by us, for work without a cluster.
+
+It is the real server (KRaft mode, broker and controller in one process), on 127.0.0.1 only, in a data directory of
+the user's choice; a second start continues with the same topics. An `EmbeddedBroker` dies with its parent, even when
+the parent is killed with SIGKILL. For one that stays, see `headrace.broker.detached`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from headrace.broker.connection import Connection
+from headrace.broker.jars import JarCache
+from headrace.broker.launcher import Launcher, ended
+from headrace.broker.process import GuardedProcess
+from headrace.broker.progress import Progress, silent
+from headrace.errors import BrokerError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from headrace.broker.datadir import BrokerState, DataDirectory
+    from headrace.broker.java import Java
+    from headrace.broker.server import ServerSettings
+
+
+class EmbeddedBroker:
+    """A Kafka broker that lives as long as this object's `with` block, and never longer than this process.
+
+    Args:
+        settings: How it runs.
+        cache: Where its jars are, the user's cache if not given.
+        java: The Java to run on, found if not given.
+        progress: Told what takes time.
+
+    >>> with EmbeddedBroker(ServerSettings(data_dir=Path("data"))) as broker:  # doctest: +SKIP
+    ...     broker.bootstrap
+    '127.0.0.1:39217'
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        cache: JarCache | None = None,
+        java: Java | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self.settings = settings
+        self._launcher = Launcher(settings, cache=cache or JarCache(java=java), java=java, progress=progress)
+        self._process: GuardedProcess | None = None
+        self._state: BrokerState | None = None
+
+    @property
+    def data(self) -> DataDirectory:
+        """Its directory."""
+        return self._launcher.data
+
+    def start(self) -> Self:
+        """Start it and wait until it answers.
+
+        Returns:
+            This broker.
+
+        Raises:
+            BrokerError: It is running already, another broker uses its directory, or it did not become ready.
+            EnvironmentProblem: Java, a jar, the port, the disk or the directory is at fault.
+        """
+        if self._process is not None:
+            raise BrokerError(f"This broker is already running at {self.bootstrap}")
+        self._process, self._state = self._launcher.start(self._spawn, detached=False)
+        return self
+
+    def _spawn(self, command: list[str], lock: int) -> GuardedProcess:
+        with self.data.out_file.open("wb") as out:
+            return GuardedProcess(command, grace=self.settings.stop_timeout, stdout=out, pass_fds=[lock])
+
+    def stop(self) -> None:
+        """Stop it cleanly; does nothing when it is not running."""
+        if self._process is None:
+            return
+        process, self._process, self._state = self._process, None, None
+        process.stop()
+        self.data.clear_state()
+        self._launcher.adopt_archive()
+
+    def check(self) -> None:
+        """See that it is still running.
+
+        Raises:
+            EnvironmentProblem: It ended because the disk is full, or memory ran out.
+            BrokerError: It ended for another reason, or is not started.
+        """
+        if self._process is None:
+            raise BrokerError("The embedded broker is not running", hint="Call start() first.")
+        code = self._process.poll()
+        if code is not None:
+            raise ended(self.data, code, f"The embedded broker at {self.bootstrap} has ended")
+
+    @property
+    def pid(self) -> int:
+        """The process id of the JVM."""
+        return self._running.pid
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._running.port
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect."""
+        return self._running.bootstrap
+
+    @property
+    def connection(self) -> Connection:
+        """How clients connect."""
+        return Connection(bootstrap=self.bootstrap)
+
+    @property
+    def _running(self) -> BrokerState:
+        if self._state is None:
+            raise BrokerError("The embedded broker is not running", hint="Call start() first.")
+        return self._state
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,243 @@
+"""Starting an embedded broker, whoever owns its process.
+
+The steps are the same for a child and for a detached broker: check the directory and the port, get the jars, set up
+Kafka's directory, start the JVM, wait until it answers. Only how the process is started differs; that is the caller's
+`spawn`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import subprocess
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from headrace.broker.connection import Connection
+from headrace.broker.datadir import BrokerState, DataDirectory
+from headrace.broker.diagnosis import explain, worst_line
+from headrace.broker.jars import EMBEDDED_BROKER, JarCache, pinned
+from headrace.broker.java import Java, find_java
+from headrace.broker.ports import accepts, check_port, free_port
+from headrace.broker.server import HOST, ServerSettings, java_command, logging_configuration, server_properties
+from headrace.errors import BrokerError, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.broker.progress import Progress
+
+log = logging.getLogger(__name__)
+
+KAFKA_VERSION = next(
+    jar.coordinate.version for jar in pinned(EMBEDDED_BROKER) if jar.coordinate.artifact == "kafka_2.13"
+)
+
+_FREE_PORT_ATTEMPTS = 3
+
+
+class BrokerProcess(Protocol):
+    """What the launcher needs from the process of a broker."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit status, None while it runs."""
+
+    def stop(self) -> object:
+        """End it."""
+
+
+P = TypeVar("P", bound=BrokerProcess)
+
+
+class Launcher:
+    """Starts a broker in a directory.
+
+    Args:
+        settings: How it runs.
+        cache: Where its jars are.
+        java: The Java to run on, found if not given.
+        progress: Told what takes time.
+    """
+
+    def __init__(self, settings: ServerSettings, *, cache: JarCache, java: Java | None, progress: Progress) -> None:
+        self.data = DataDirectory(settings.data_dir)
+        self._settings = settings
+        self._cache = cache
+        self._java = java
+        self._progress = progress
+        self._draft_archive: Path | None = None
+
+    def start(self, spawn: Callable[[list[str], int], P], *, detached: bool) -> tuple[P, BrokerState]:
+        """Start a broker and wait until it answers.
+
+        Args:
+            spawn: Starts a command that must inherit the given file descriptor (the lock of the directory).
+            detached: Whether it is meant to outlive this process.
+
+        Raises:
+            BrokerError: Another broker uses the directory, or it did not become ready.
+            EnvironmentProblem: Java, a jar, the port, the disk or the directory is at fault.
+        """
+        self.data.prepare()
+        with self.data.explained():
+            lock = self.data.acquire()
+        try:
+            if self._settings.port is not None:
+                check_port(self._settings.port, purpose="the broker")
+            java = self._java or find_java()
+            jars = self._cache.get(EMBEDDED_BROKER, progress=self._progress)
+            if not self.data.formatted:
+                self._progress("setting up a new Kafka data directory")
+                self.data.format(self._bootstrap_checkpoint(java, jars))
+            attempts = 1 if self._settings.port is not None else _FREE_PORT_ATTEMPTS
+            while True:
+                attempts -= 1
+                try:
+                    return self._attempt(spawn, lock, java, jars, detached=detached)
+                except HeadraceError as error:
+                    # A port that was free a moment ago may be taken now.
+                    if attempts == 0 or "port was taken" not in error.message:
+                        raise
+        finally:
+            os.close(lock)
+
+    def _attempt(
+        self, spawn: Callable[[list[str], int], P], lock: int, java: Java, jars: tuple[Path, ...], *, detached: bool
+    ) -> tuple[P, BrokerState]:
+        port = self._settings.port or free_port()
+        properties = server_properties(
+            self.data, port=port, controller_port=free_port(), extra=self._settings.properties
+        )
+        with self.data.explained():
+            self.data.clear_state()
+            self.data.properties_file.write_text(properties, "utf-8")
+            (self.data.path / "log4j2.xml").write_text(logging_configuration(self.data), "utf-8")
+            self.data.log_file.write_bytes(b"")
+        command = java_command(
+            java,
+            "kafka.Kafka",
+            str(self.data.properties_file),
+            jars=jars,
+            data=self.data,
+            memory=self._settings.memory,
+            options=self._archive_options(java, jars),
+        )
+        self._progress(f"starting Kafka {KAFKA_VERSION} at {HOST}:{port}")
+        process = spawn(command, lock)
+        try:
+            self._await_ready(process, port)
+            state = BrokerState(
+                pid=process.pid,
+                port=port,
+                started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                kafka_version=KAFKA_VERSION,
+                detached=detached,
+            )
+            self.data.write_state(state)
+        except BaseException:
+            process.stop()
+            raise
+        log.info("Kafka %s runs at %s:%d, process %d, log %s", KAFKA_VERSION, HOST, port, state.pid, self.data.log_file)
+        return process, state
+
+    def _await_ready(self, process: BrokerProcess, port: int) -> None:
+        deadline = time.monotonic() + self._settings.start_timeout
+        connection = Connection(bootstrap=f"{HOST}:{port}")
+        while time.monotonic() < deadline:
+            code = process.poll()
+            if code is not None:
+                raise ended(self.data, code, "The embedded broker did not start")
+            # The socket opens early, long before requests are answered; a connection is cheap to try.
+            if accepts(port) and self._answers(connection, deadline):
+                return
+            time.sleep(0.03)
+        known = explain(self.data.tail(), data=self.data.path)
+        raise known or BrokerError(
+            f"The embedded broker did not answer within {self._settings.start_timeout:g} s",
+            hint=f"A slow machine needs a longer start_timeout; its log is {self.data.log_file}.",
+        )
+
+    @staticmethod
+    def _answers(connection: Connection, deadline: float) -> bool:
+        try:
+            connection.check(timeout=max(0.5, min(5.0, deadline - time.monotonic())))
+        except BrokerError:
+            return False
+        return True
+
+    def _bootstrap_checkpoint(self, java: Java, jars: tuple[Path, ...]) -> bytes:
+        """Kafka's initial feature levels, from its own tool: the same for every cluster, so it runs only once."""
+        kept = self._cache.directory / f"kafka-{KAFKA_VERSION}.bootstrap"
+        with contextlib.suppress(OSError):
+            content = kept.read_bytes()
+            if content:
+                return content
+        with tempfile.TemporaryDirectory(prefix=".format-", dir=self._cache.directory) as work:
+            scratch = DataDirectory(Path(work))
+            scratch.temporary.mkdir()
+            scratch.properties_file.write_text(
+                server_properties(scratch, port=9092, controller_port=9093, extra={}), "utf-8"
+            )
+            (scratch.path / "log4j2.xml").write_text(logging_configuration(scratch), "utf-8")
+            command = java_command(
+                java,
+                "kafka.tools.StorageTool",
+                *("format", "--cluster-id", "AAAAAAAAQACAAAAAAAAAAA", "--config", str(scratch.properties_file)),
+                jars=jars,
+                data=scratch,
+                memory="128m",
+                options=["-XX:TieredStopAtLevel=1"],
+            )
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+            made = scratch.kafka / "bootstrap.checkpoint"
+            if done.returncode != 0 or not made.exists():
+                said = worst_line((done.stdout + done.stderr).splitlines())
+                raise BrokerError(
+                    f"Kafka's storage tool ended with {done.returncode}: {said}",
+                    hint="Run `headrace doctor`; it checks Java and the jars.",
+                )
+            content = made.read_bytes()
+            made.replace(kept)
+        return content
+
+    def _archive_options(self, java: Java, jars: tuple[Path, ...]) -> list[str]:
+        """Class data sharing halves the start: the first broker to end cleanly leaves an archive for the next."""
+        key = hashlib.sha256("\n".join([java.version, str(java.executable.resolve()), *map(str, jars)]).encode())
+        archive = self._cache.directory / f"kafka-{KAFKA_VERSION}-{key.hexdigest()[:12]}.jsa"
+        self._draft_archive = None
+        quiet = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        if archive.exists():
+            return [*quiet, f"-XX:SharedArchiveFile={archive}"]
+        self._archive = archive
+        self._draft_archive = archive.with_suffix(f".{os.getpid()}.draft")
+        return [*quiet, f"-XX:ArchiveClassesAtExit={self._draft_archive}"]
+
+    def adopt_archive(self) -> None:
+        """Take over the archive that a cleanly stopped broker left."""
+        if self._draft_archive is not None and self._draft_archive.exists():
+            self._draft_archive.replace(self._archive)
+
+
+def ended(data: DataDirectory, code: int, what: str) -> HeadraceError:
+    """The error for a broker that has ended by itself.
+
+    Args:
+        data: Its directory, where its logs are.
+        code: Its exit status.
+        what: The beginning of the message, for a cause that is not known.
+    """
+    lines = data.tail()
+    known = explain(lines, data=data.path)
+    if known is not None:
+        return known
+    said = worst_line(lines)
+    return BrokerError(
+        f"{what} (exit status {code})" + (f": {said}" if said else ""), hint=f"Its log is {data.log_file}."
+    )
