@@ -142,12 +142,17 @@ def _path(
     names = line.places if direction == 1 else line.places[::-1]
     corners = np.array([places[name] for name in names])
     north, east, corner_index = _curve(corners[:, 0], corners[:, 1])
-    at_corner = _distances(north, east)[corner_index]
-    length = at_corner[-1]
-    along = np.arange(0.0, length + 2 * STEP, STEP)
+    # Measured after the shift, since the outer side of a bend is longer than the inner.
+    north, east = _shifted(north, east)
     distances = _distances(north, east)
-    north = np.interp(along, distances, north)
-    east = np.interp(along, distances, east)
+    at_corner = distances[corner_index]
+    # The path goes straight on for a little, so that the step in which the last stop lies is a whole one.
+    beyond = 5 * STEP / (distances[-1] - distances[-2])
+    north = np.append(north, north[-1] + beyond * (north[-1] - north[-2]))
+    east = np.append(east, east[-1] + beyond * (east[-1] - east[-2]))
+    distances = np.append(distances, distances[-1] + 5 * STEP)
+    along = np.arange(0.0, at_corner[-1] + 2 * STEP, STEP)
+    latitude, longitude = _degrees(np.interp(along, distances, north), np.interp(along, distances, east))
     stops, ids = [0.0], [number[names[0]]]
     for leg, name in enumerate(names[1:]):
         begin, end = float(at_corner[leg]), float(at_corner[leg + 1])
@@ -156,7 +161,7 @@ def _path(
             between = max(0, round((end - begin) / _STOP_SPACING[line.mode]) - 1)
         stops += [begin + (end - begin) * k / (between + 1) for k in range(1, between + 2)]
         ids += [first_id + 500 * (direction - 1) + len(ids) + k for k in range(between)] + [number[name]]
-    return Path(line, direction, *_degrees(*_shifted(north, east)), np.array(stops), np.array(ids, dtype=np.int64))
+    return Path(line, direction, latitude, longitude, np.array(stops), np.array(ids, dtype=np.int64))
 
 
 def _curve(latitude: Floats, longitude: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import PlanError
+from headrace.geo import distance
+from headrace.transit.simulator import POSITION_SCHEMA, STOP_SCHEMA, Fleet
+
+VEHICLES = 200
+START = datetime(2025, 9, 1, 5, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return Fleet(vehicles=VEHICLES, seed=3, start=START, gps_noise=0, gps_loss=0, emergency_rate=1)
+
+
+@pytest.fixture(scope="module")
+def half_hour(fleet: Fleet) -> pl.DataFrame:
+    return pl.concat([fleet.positions(second, seconds=60) for second in range(0, 1800, 60)]).sort(
+        "vehicle_id", "event_time"
+    )
+
+
+@pytest.fixture(scope="module")
+def moves(half_hour: pl.DataFrame) -> pl.DataFrame:
+    """Two neighbouring reports of the same trip side by side."""
+    of_trip = ["vehicle_id", "route", "direction", "trip_start"]
+    before = {
+        f"{name}_before": pl.col(name).shift(1).over(of_trip) for name in ("latitude", "longitude", "speed", "odometer")
+    }
+    north = (pl.col("latitude") - pl.col("latitude_before")).radians()
+    east = (pl.col("longitude") - pl.col("longitude_before")).radians() * pl.col("latitude").radians().cos()
+    return (
+        half_hour.with_columns(**before)
+        .filter(pl.col("latitude_before").is_not_null())
+        .with_columns(
+            moved=distance("latitude_before", "longitude_before", "latitude", "longitude"),
+            mean_speed=(pl.col("speed") + pl.col("speed_before")) / 2,
+            bearing=pl.arctan2(east, north).degrees() % 360,
+        )
+    )
+
+
+def test_the_columns_are_those_of_the_schemas(fleet: Fleet) -> None:
+    assert fleet.positions(5).schema == POSITION_SCHEMA
+    assert fleet.positions(5, seconds=3).schema == POSITION_SCHEMA
+    assert fleet.stop_events(5).schema == STOP_SCHEMA
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 100_000), st.integers(1, 50), st.integers(0, 5))
+def test_a_second_is_the_same_however_it_is_reached(second: int, vehicles: int, seed: int) -> None:
+    fleet = Fleet(vehicles=vehicles, seed=seed)
+    alone = Fleet(vehicles=vehicles, seed=seed).positions(second)
+    fleet.positions(second + 7000)
+    together = fleet.positions(second - 1, seconds=3)
+    assert alone.equals(together.slice(vehicles, vehicles))
+    assert fleet.stop_events(second).equals(Fleet(vehicles=vehicles, seed=seed).stop_events(second))
+
+
+def test_another_seed_is_another_day() -> None:
+    one, two = (Fleet(vehicles=50, seed=seed).positions(500) for seed in (1, 2))
+    assert (one["latitude"] != two["latitude"]).sum() > 40
+
+
+def test_every_vehicle_reports_once_a_second_with_its_own_clock(half_hour: pl.DataFrame) -> None:
+    counts = half_hour.group_by("vehicle_id", pl.col("event_time").dt.truncate("1s")).len()
+    assert counts["len"].to_list() == [1] * VEHICLES * 1800
+    assert half_hour["event_time"].min() >= START
+    assert half_hour["event_time"].max() < START + timedelta(seconds=1800)
+    assert half_hour["event_time"].dt.microsecond().n_unique() > VEHICLES / 2
+
+
+def test_all_modes_are_on_the_road_in_the_helsinki_region(half_hour: pl.DataFrame) -> None:
+    assert set(half_hour["mode"]) == {"tram", "bus", "train", "metro"}
+    assert half_hour["latitude"].is_between(60.13, 60.42).all()
+    assert half_hour["longitude"].is_between(24.55, 25.20).all()
+    assert half_hour["vehicle_id"].n_unique() == VEHICLES
+
+
+def test_speed_is_distance_by_time(moves: pl.DataFrame) -> None:
+    # A parabola's mean speed is the mean of its ends; only where a phase ends within the second do the two differ.
+    gradual = moves.filter((pl.col("speed") - pl.col("speed_before")).abs() < 1.3)
+    wrong = gradual.filter((pl.col("moved") - pl.col("mean_speed")).abs() > 0.6 + 0.02 * pl.col("mean_speed"))
+    assert wrong.height == 0
+    assert moves["moved"].sum() == pytest.approx(moves["mean_speed"].sum(), rel=0.005)
+    assert moves["moved"].mean() > 3
+
+
+def test_the_odometer_counts_the_metres(moves: pl.DataFrame) -> None:
+    counted = moves["odometer"] - moves["odometer_before"]
+    assert (counted - moves["moved"]).abs().max() < 1.7
+    assert counted.min() >= 0
+
+
+def test_vehicles_face_where_they_go(moves: pl.DataFrame) -> None:
+    fast = moves.filter(pl.col("moved") > 3)
+    turned = ((fast["heading"] - fast["bearing"] + 180) % 360 - 180).abs()
+    assert turned.quantile(0.99) < 10
+    assert turned.max() < 60
+
+
+def test_acceleration_is_bounded_and_explains_the_speed(moves: pl.DataFrame) -> None:
+    assert moves["acceleration"].is_between(-5.1, 1.3).all()
+    ordinary = moves.filter(pl.col("acceleration") > -1)
+    assert (ordinary["speed"] - ordinary["speed_before"]).max() < 1.3
+    brakes = moves.filter(pl.col("acceleration") < -2)
+    assert brakes.height > 50
+    assert (brakes["speed"] < brakes["speed_before"]).all()
+
+
+def test_doors_open_only_at_a_stop(half_hour: pl.DataFrame) -> None:
+    opened = half_hour.filter("doors_open")
+    assert opened["speed"].max() == 0
+    assert opened["stop"].null_count() == 0
+    assert half_hour.filter(pl.col("speed") > 0)["stop"].null_count() == half_hour.filter(pl.col("speed") > 0).height
+    assert half_hour["doors_open"].mean() == pytest.approx(0.3, abs=0.15)
+
+
+def test_delays_stay_plausible(half_hour: pl.DataFrame) -> None:
+    assert half_hour["delay"].is_between(-130, 300).all()
+    assert half_hour["delay"].std() > 20
+
+
+def emergency_stops_seen(half_hour: pl.DataFrame) -> list[tuple[str, datetime]]:
+    """Cruising (at least 10 m/s), braking once or more, stopped (below 1 m/s), within 10 s: by hand, row by row."""
+    seen = []
+    for (vehicle,), rows in half_hour.group_by("vehicle_id", maintain_order=True):
+        cruised: datetime | None = None
+        braked = False
+        for at, speed, acceleration in rows.select("event_time", "speed", "acceleration").iter_rows():
+            if speed >= 10:
+                cruised, braked = at, acceleration < 0
+            elif speed < 1 and cruised is not None:
+                if braked and at - cruised <= timedelta(seconds=10):
+                    seen.append((str(vehicle), at))
+                cruised = None
+            else:
+                braked = braked or acceleration < 0
+    return seen
+
+
+def test_emergency_stops_are_exactly_those_that_are_told(fleet: Fleet, half_hour: pl.DataFrame) -> None:
+    truth = fleet.emergency_stops(0, 1790)
+    told = {(vehicle, at) for vehicle, at in truth.select("vehicle_id", "stopped").iter_rows()}
+    seen = emergency_stops_seen(half_hour)
+    assert len(seen) == len(told) > 50
+    for vehicle, at in seen:
+        assert any(vehicle == who and abs(at - when) < timedelta(seconds=2) for who, when in told)
+
+
+def test_emergency_stops_happen_where_they_are_told(fleet: Fleet, half_hour: pl.DataFrame) -> None:
+    truth = fleet.emergency_stops(0, 1790)
+    here = half_hour.join(truth, on="vehicle_id", suffix="_told").filter(
+        pl.col("event_time").is_between("stopped", "resumed")
+    )
+    assert here.height > 5 * truth.height
+    assert here["speed"].max() == pytest.approx(0, abs=0.01)
+    assert here.select(distance("latitude", "longitude", "latitude_told", "longitude_told")).to_series().max() < 0.5
+    assert truth["speed"].min() >= 10
+
+
+def test_there_are_no_emergency_stops_when_they_are_off() -> None:
+    calm = Fleet(vehicles=VEHICLES, seed=3, emergency_rate=0, gps_loss=0)
+    assert calm.emergency_stops(0, 7200).height == 0
+    day = pl.concat([calm.positions(second, seconds=60) for second in range(0, 600, 60)]).sort(
+        "vehicle_id", "event_time"
+    )
+    assert emergency_stops_seen(day) == []
+
+
+def test_arrivals_and_departures_take_turns_at_the_stops_of_the_line(fleet: Fleet) -> None:
+    events = pl.concat([fleet.stop_events(second) for second in range(600)]).sort("vehicle_id", "event_time")
+    assert set(events["event_type"]) == {"ARS", "DEP"}
+    assert events["event_time"].is_between(START, START + timedelta(seconds=600), closed="left").all()
+    previous = events.with_columns(
+        pl.col("event_type", "stop", "next_stop", "direction").shift(1).over("vehicle_id").name.suffix("_before")
+    ).filter(pl.col("event_type_before").is_not_null())
+    assert (previous["event_type"] != previous["event_type_before"]).all()
+    arrived = previous.filter(pl.col("event_type") == "ARS")
+    assert (arrived["stop"] == arrived["next_stop_before"]).all()
+    left = previous.filter(pl.col("event_type") == "DEP")
+    assert (left["stop"] == left["stop_before"]).all()
+    assert (left["next_stop"] != left["stop"]).all()
+
+
+def test_stop_events_agree_with_the_timetable_and_the_positions(fleet: Fleet) -> None:
+    for second in range(0, 900, 90):
+        events = fleet.stop_events(second)
+        scheduled = events.select(pl.coalesce("scheduled_arrival", "scheduled_departure")).to_series()
+        behind = (events["event_time"] - scheduled).dt.total_milliseconds() / 1000
+        assert (behind - events["delay"]).abs().max() <= 0.6
+        assert events["speed"].max() < 0.01
+        nearby = events.join(fleet.positions(second), on="vehicle_id", suffix="_reported")
+        gap = nearby.select(distance("latitude", "longitude", "latitude_reported", "longitude_reported")).to_series()
+        assert gap.max() < 1.0
+
+
+def test_lost_positions_are_null_for_about_the_share_asked_for() -> None:
+    fleet = Fleet(vehicles=500, seed=2, gps_loss=0.02)
+    frames = pl.concat([fleet.positions(second) for second in range(0, 6000, 60)])
+    lost = frames["latitude"].is_null()
+    assert lost.mean() == pytest.approx(0.02, rel=0.3)
+    gone = frames.filter(lost)
+    assert gone["longitude"].null_count() == gone["speed"].null_count() == gone["heading"].null_count() == gone.height
+    assert set(gone["location_source"]) == {"N/A"}
+    assert frames.filter(~lost)["longitude"].null_count() == 0
+
+
+def test_noise_moves_positions_by_some_metres() -> None:
+    exact, noisy = (Fleet(vehicles=100, gps_loss=0, gps_noise=noise).positions(77) for noise in (0, 5))
+    off = noisy.join(exact, on="vehicle_id").select(
+        distance("latitude", "longitude", "latitude_right", "longitude_right")
+    )
+    assert off.to_series().is_between(4, 6).all()
+
+
+def test_trips_are_named_by_local_time_and_operating_day() -> None:
+    fleet = Fleet(vehicles=300, start=datetime(2025, 9, 1, 21, 30, tzinfo=UTC))
+    night = fleet.positions(3600)
+    assert set(night["operating_day"]) == {"2025-09-01"}
+    assert night["trip_start"].str.contains(r"^(23|00|01|22):\d\d$").all()
+    morning = fleet.positions(8 * 3600)
+    assert set(morning["operating_day"]) == {"2025-09-02"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vehicles": 0}, "at least 1"),
+        ({"start": datetime(2025, 1, 1)}, "no time zone"),  # noqa: DTZ001
+        ({"emergency_rate": 1.5}, "emergency_rate is 1.5"),
+        ({"gps_loss": -0.1}, "gps_loss is -0.1"),
+        ({"gps_noise": -1}, "gps_noise is -1"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_reason(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        Fleet(**options)
