@@ -26,10 +26,11 @@ from headrace.cep.program import (
     Gap,
     Jump,
     Program,
+    Rest,
     Split,
     condition_ids,
 )
-from headrace.errors import HeadraceError, JobError
+from headrace.errors import HeadraceError, JobError, PlanError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -163,7 +164,7 @@ class Attempt:
     decided: bool = True
 
 
-_CONSUME, _GAP, _SPLIT, _JUMP, _START, _END, _OPEN, _CLOSE, _ACCEPT = range(9)
+_CONSUME, _GAP, _SPLIT, _JUMP, _START, _END, _OPEN, _CLOSE, _ACCEPT, _REST = range(10)
 
 
 class _Mark:
@@ -211,6 +212,12 @@ class Matcher:
     def match_from(self, start: int) -> Match | None:
         """Return the first match in preference order that begins at a row, or None."""
         return self.attempt(start).match
+
+    def all_from(self, start: int) -> list[Match]:
+        """Return every distinct match that begins at a row, in the order in which they are complete."""
+        from headrace.cep.threads import matches_from  # the other mode of the machine, which shares these types
+
+        return matches_from(self.program, self.rows, start)
 
     def attempt(self, start: int) -> Attempt:
         """Try to match from a row, and say whether rows to come could change the answer."""
@@ -267,7 +274,7 @@ class Matcher:
                 at = target
             elif kind == _ACCEPT:
                 if failed is not None:
-                    # The ways on the match's own rows did not fail, and a loop over nothing may have marked others there.
+                    # The ways on the match's own rows did not fail; a loop over nothing may have marked others there.
                     failed[start * size : (row + 1) * size] = bytes((row + 1 - start) * size)
                 return Attempt(Match(path.pairs(), start, row, _ranges(marks)))
             elif kind == _START:
@@ -277,6 +284,8 @@ class Matcher:
                 if row == count and not rows.complete:
                     return self._undecided(start)
                 alive = row == count
+                at += 1
+            elif kind == _REST:
                 at += 1
             else:
                 marks = _Mark(marks, kind == _OPEN, row)
@@ -305,7 +314,7 @@ class Matcher:
 
     def _too_many_steps(self, start: int) -> MatchLimitError:
         return MatchLimitError(
-            f"matching from row {start} took more than {self.max_steps} steps; its conditions depend on the match so far",
+            f"matching from row {start} took more than {self.max_steps} steps, as conditions depend on the match",
             hint="Bound the pattern in time, use smaller repetitions, or let conditions depend on the row alone.",
         )
 
@@ -336,8 +345,13 @@ def _load(instruction: object, masks: Mapping[int, bytes], rows: Rows) -> _Code:
             return (_CLOSE, None, None, "", 0, 0)
         case Accept():
             return (_ACCEPT, None, None, "", 0, 0)
+        case Rest():
+            return (_REST, None, None, "", 0, 0)
         case _:
-            raise HeadraceError(f"unknown instruction {instruction!r}")
+            raise PlanError(
+                f"{instruction!r} looks at all partial matches and cannot stand in a search for the first match",
+                hint="Run the program with headrace.cep.threads.",
+            )
 
 
 def _bind(
@@ -370,16 +384,7 @@ def _depends_on_path(program: Program) -> list[bool]:
     before: list[list[int]] = [[] for _ in range(size)]
     todo: list[int] = []
     for at, instruction in enumerate(program.instructions):
-        match instruction:
-            case Split(preferred, other):
-                targets = [preferred, other]
-            case Jump(target):
-                targets = [target]
-            case Accept():
-                targets = []
-            case _:
-                targets = [at + 1]
-        for target in targets:
+        for target in program.targets(at):
             before[target].append(at)
         if any(program.conditions[number] == "path" for number in condition_ids(instruction)):
             todo.append(at)

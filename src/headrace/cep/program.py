@@ -85,7 +85,40 @@ class Accept:
     """The rows consumed so far are a match."""
 
 
-Instruction: TypeAlias = Consume | Gap | Split | Jump | AnchorStart | AnchorEnd | ExcludeOpen | ExcludeClose | Accept
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Go on only if the condition holds for the row at hand, which is neither consumed nor passed over."""
+
+    condition: Term = ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """If the condition holds for the row at hand, the thread and all that it would become with this row end.
+
+    A match that the row completes is not taken back. Only for a search of all matches.
+    """
+
+    condition: Term = ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Where a thread waits between rows, and how long.
+
+    Args:
+        within: The next row of the match must come less than this many microseconds after the one before; None for no
+            bound.
+        completes: Waiting till the end of the time bound is a match, not a time-out.
+    """
+
+    within: int | None = None
+    completes: bool = False
+
+
+Instruction: TypeAlias = (
+    Consume | Gap | Split | Jump | AnchorStart | AnchorEnd | ExcludeOpen | ExcludeClose | Accept | Check | Stop | Rest
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +150,13 @@ class Program:
             )
         for at, instruction in enumerate(self.instructions):
             self._check(at, instruction, size)
-        if not any(isinstance(i, Accept) for i in self.instructions):
+        if not any(isinstance(i, Accept) or (isinstance(i, Rest) and i.completes) for i in self.instructions):
             raise PlanError("a program without Accept can match nothing")
         labels = dict.fromkeys(i.label for i in self.instructions if isinstance(i, Consume))
         object.__setattr__(self, "labels", tuple(labels))
 
     def _check(self, at: int, instruction: Instruction, size: int) -> None:
-        match instruction:
-            case Split(preferred, other):
-                targets = [preferred, other]
-            case Jump(target):
-                targets = [target]
-            case Accept():
-                targets = []
-            case _:
-                targets = [at + 1]
+        targets = self.targets(at)
         if not all(0 <= target < size for target in targets):
             raise PlanError(
                 f"instruction {at} ({instruction}) goes to {targets}, outside of the program (0 to {size - 1})"
@@ -141,6 +166,18 @@ class Program:
             raise PlanError(
                 f"instruction {at} ({instruction}) uses a condition of which only {len(self.conditions)} are there"
             )
+
+    def targets(self, at: int) -> tuple[int, ...]:
+        """Where an instruction can go on, the preferred way first."""
+        match self.instructions[at]:
+            case Split(preferred, other):
+                return (preferred, other)
+            case Jump(target):
+                return (target,)
+            case Accept() | Stop():
+                return ()
+            case _:
+                return (at + 1,)
 
     @property
     def has_path_conditions(self) -> bool:
@@ -153,7 +190,7 @@ def condition_ids(instruction: Instruction) -> tuple[int, ...]:
     match instruction:
         case Consume(_, condition):
             return () if condition is None else (condition,)
-        case Gap(term):
+        case Gap(term) | Check(term) | Stop(term):
             return tuple(number for number, _ in term)
         case _:
             return ()

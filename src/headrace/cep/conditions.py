@@ -1,0 +1,348 @@
+"""Conditions of a pattern's elements.
+
+A condition on the row alone is a Polars expression; it is computed for all rows of a batch at once. A condition on what
+was matched so far, an **iterative** condition, is either a function of the row and of the `Matched` rows before it, or
+an expression made of `matched(...)` and `current(...)`:
+
+    lambda row, so_far: so_far.sum("rising", "price") + row["price"] < 100
+    matched("rising").sum("price") + current("price") < 100
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from headrace.errors import PlanError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headrace.cep.matcher import Path, PathCondition
+
+
+class Columns:
+    """The values of a batch by column, turned into Python values when first asked for."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.frame = frame
+        self._values: dict[str, list[Any]] = {}
+
+    def __getitem__(self, column: str) -> list[Any]:
+        values = self._values.get(column)
+        if values is None:
+            if column not in self.frame.columns:
+                raise unknown_column(column, self.frame.columns)
+            values = self._values[column] = self.frame[column].to_list()
+        return values
+
+
+class RowView(Mapping[str, Any]):
+    """One row, by column name.
+
+    >>> RowView(Columns(pl.DataFrame({"speed": [3, 5]})), 1)["speed"]
+    5
+    """
+
+    __slots__ = ("columns", "row")
+
+    def __init__(self, columns: Columns, row: int) -> None:
+        self.columns = columns
+        self.row = row
+
+    def __getitem__(self, column: str) -> Any:
+        return self.columns[column][self.row]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns.frame.columns)
+
+    def __len__(self) -> int:
+        return self.columns.frame.width
+
+
+class Matched:
+    """The rows matched so far, by the name of the element that matched them.
+
+    Empty elements give 0 for `count` and `sum`, and None for the others.
+
+    >>> from headrace.cep.matcher import Path
+    >>> columns = Columns(pl.DataFrame({"price": [3.0, 5.0, 4.0]}))
+    >>> so_far = Matched(columns, Path.EMPTY.add("a", 0).add("b", 1))
+    >>> so_far.sum("a", "price"), so_far.last("b", "price"), so_far.count("c"), so_far.max("c", "price")
+    (3.0, 5.0, 0, None)
+    """
+
+    __slots__ = ("_columns", "_path")
+
+    def __init__(self, columns: Columns, path: Path) -> None:
+        self._columns = columns
+        self._path = path
+
+    def rows(self, name: str) -> list[RowView]:
+        """The rows of an element, oldest first."""
+        return [RowView(self._columns, row) for row in self._path.rows(name)]
+
+    def values(self, name: str, column: str) -> list[Any]:
+        """The values of a column in the rows of an element, oldest first, without nulls."""
+        values = self._columns[column]
+        return [value for row in self._path.rows(name) if (value := values[row]) is not None]
+
+    def count(self, name: str) -> int:
+        """How many rows an element has matched."""
+        return len(self._path.rows(name))
+
+    def sum(self, name: str, column: str) -> Any:
+        """The sum over the rows of an element."""
+        return sum(self.values(name, column))
+
+    def mean(self, name: str, column: str) -> float | None:
+        """The mean over the rows of an element."""
+        values = self.values(name, column)
+        return sum(values) / len(values) if values else None
+
+    def min(self, name: str, column: str) -> Any:
+        """The smallest value in the rows of an element."""
+        return min(self.values(name, column), default=None)
+
+    def max(self, name: str, column: str) -> Any:
+        """The largest value in the rows of an element."""
+        return max(self.values(name, column), default=None)
+
+    def first(self, name: str, column: str) -> Any:
+        """The value in the oldest row of an element."""
+        row = self._path.first(name)
+        return None if row is None else self._columns[column][row]
+
+    def last(self, name: str, column: str) -> Any:
+        """The value in the newest row of an element."""
+        row = self._path.last(name)
+        return None if row is None else self._columns[column][row]
+
+
+Iterative: TypeAlias = Callable[[RowView, Matched], object]
+
+
+class MatchExpr:
+    """An expression over the current row and the rows matched so far; made by `matched` and `current`.
+
+    A comparison or calculation with None is None, and None does not match.
+    """
+
+    def __init__(self, evaluate: Callable[[RowView, Matched], Any], text: str, names: frozenset[str]) -> None:
+        self._evaluate = evaluate
+        self._text = text
+        self.names = names
+
+    def __call__(self, row: RowView, so_far: Matched) -> Any:
+        """The value for a row and the rows matched before it."""
+        return self._evaluate(row, so_far)
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _with(self, sign: str, apply: Callable[[Any, Any], Any], other: object, *, swap: bool = False) -> MatchExpr:
+        if isinstance(other, pl.Expr):
+            raise PlanError(
+                f"{self!r} {sign} a Polars expression cannot be computed while matching",
+                hint='Use current("column") for a value of the current row.',
+            )
+        left, right = (other, self) if swap else (self, other)
+
+        def evaluate(row: RowView, so_far: Matched) -> Any:
+            one = left(row, so_far) if isinstance(left, MatchExpr) else left
+            two = right(row, so_far) if isinstance(right, MatchExpr) else right
+            return None if one is None or two is None else apply(one, two)
+
+        names = self.names | (other.names if isinstance(other, MatchExpr) else frozenset())
+        return MatchExpr(evaluate, f"({left!r} {sign} {right!r})", names)
+
+    def __add__(self, other: object) -> MatchExpr:
+        return self._with("+", operator.add, other)
+
+    def __radd__(self, other: object) -> MatchExpr:
+        return self._with("+", operator.add, other, swap=True)
+
+    def __sub__(self, other: object) -> MatchExpr:
+        return self._with("-", operator.sub, other)
+
+    def __rsub__(self, other: object) -> MatchExpr:
+        return self._with("-", operator.sub, other, swap=True)
+
+    def __mul__(self, other: object) -> MatchExpr:
+        return self._with("*", operator.mul, other)
+
+    def __rmul__(self, other: object) -> MatchExpr:
+        return self._with("*", operator.mul, other, swap=True)
+
+    def __truediv__(self, other: object) -> MatchExpr:
+        return self._with("/", lambda a, b: a / b if b else None, other)
+
+    def __lt__(self, other: object) -> MatchExpr:
+        return self._with("<", operator.lt, other)
+
+    def __le__(self, other: object) -> MatchExpr:
+        return self._with("<=", operator.le, other)
+
+    def __gt__(self, other: object) -> MatchExpr:
+        return self._with(">", operator.gt, other)
+
+    def __ge__(self, other: object) -> MatchExpr:
+        return self._with(">=", operator.ge, other)
+
+    def __eq__(self, other: object) -> MatchExpr:  # type: ignore[override]
+        return self._with("==", operator.eq, other)
+
+    def __ne__(self, other: object) -> MatchExpr:  # type: ignore[override]
+        return self._with("!=", operator.ne, other)
+
+    __hash__ = object.__hash__
+
+    def __and__(self, other: object) -> MatchExpr:
+        return self._with("&", lambda a, b: bool(a) and bool(b), other)
+
+    def __or__(self, other: object) -> MatchExpr:
+        return self._with("|", lambda a, b: bool(a) or bool(b), other)
+
+    def __invert__(self) -> MatchExpr:
+        return MatchExpr(lambda row, so_far: not self(row, so_far), f"~{self!r}", self.names)
+
+    def __bool__(self) -> bool:
+        raise PlanError(
+            f"{self!r} has no truth value while the pattern is built", hint="Use & and | instead of and, or."
+        )
+
+
+def current(column: str) -> MatchExpr:
+    """The value of a column in the row that is asked about."""
+    return MatchExpr(lambda row, _: row[column], f"current({column!r})", frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class matched:  # noqa: N801  reads as a function: matched("rising").sum("price")
+    """The rows that an element has matched so far, as part of a condition.
+
+    >>> matched("rising").sum("price") + current("price") < 100
+    ((matched('rising').sum('price') + current('price')) < 100)
+    """
+
+    name: str
+
+    def _of(self, what: str, column: str) -> MatchExpr:
+        return MatchExpr(
+            lambda _, so_far: getattr(so_far, what)(self.name, column),
+            f"matched({self.name!r}).{what}({column!r})",
+            frozenset({self.name}),
+        )
+
+    def count(self) -> MatchExpr:
+        """How many rows there are."""
+        names = frozenset({self.name})
+        return MatchExpr(lambda _, so_far: so_far.count(self.name), f"matched({self.name!r}).count()", names)
+
+    def sum(self, column: str) -> MatchExpr:
+        """The sum of a column; 0 for no rows."""
+        return self._of("sum", column)
+
+    def mean(self, column: str) -> MatchExpr:
+        """The mean of a column."""
+        return self._of("mean", column)
+
+    def min(self, column: str) -> MatchExpr:
+        """The smallest value of a column."""
+        return self._of("min", column)
+
+    def max(self, column: str) -> MatchExpr:
+        """The largest value of a column."""
+        return self._of("max", column)
+
+    def first(self, column: str) -> MatchExpr:
+        """The value of a column in the oldest row."""
+        return self._of("first", column)
+
+    def last(self, column: str) -> MatchExpr:
+        """The value of a column in the newest row."""
+        return self._of("last", column)
+
+
+@dataclass(frozen=True)
+class Combined:
+    """Conditions joined by and / or, where at least one is iterative."""
+
+    how: Literal["and", "or"]
+    parts: tuple[Condition, ...]
+
+
+Condition: TypeAlias = "pl.Expr | Iterative | MatchExpr | Combined"
+
+
+def is_iterative(condition: Condition) -> bool:
+    """Whether a condition depends on what was matched so far."""
+    if isinstance(condition, Combined):
+        return any(is_iterative(part) for part in condition.parts)
+    return not isinstance(condition, pl.Expr)
+
+
+def combine(how: Literal["and", "or"], one: Condition | None, other: Condition) -> Condition:
+    """Join two conditions; expressions on the row alone stay one expression."""
+    if one is None:
+        return other
+    if isinstance(one, pl.Expr) and isinstance(other, pl.Expr):
+        return one & other if how == "and" else one | other
+    return Combined(how, (one, other))
+
+
+def check_condition(condition: object, what: str) -> Condition:
+    """Refuse what is no condition."""
+    if isinstance(condition, bool):
+        return pl.lit(condition)
+    if isinstance(condition, (pl.Expr, MatchExpr, Combined)) or callable(condition):
+        return condition
+    raise PlanError(
+        f"the condition of {what} is {condition!r}",
+        hint='Give a Polars expression such as col("speed") > 10, or a function of the row and the match so far.',
+    )
+
+
+def masks_of(frame: pl.DataFrame, conditions: Sequence[pl.Expr]) -> list[NDArray[np.bool_]]:
+    """Compute conditions on the row alone for all rows at once; null does not match."""
+    if not conditions:
+        return []
+    try:
+        # A literal has one row of its own: the frame's length must come from the frame.
+        wide = frame.select(
+            pl.int_range(pl.len()).alias("#"),
+            *(condition.fill_null(False).alias(str(number)) for number, condition in enumerate(conditions)),
+        )
+    except pl.exceptions.ColumnNotFoundError as error:
+        raise unknown_column(str(error).splitlines()[0], frame.columns) from error
+    masks = []
+    for number, condition in enumerate(conditions):
+        column = wide[str(number)]
+        if column.dtype != pl.Boolean:
+            raise PlanError(f"condition {condition} gives {column.dtype}, not true or false")
+        masks.append(column.to_numpy().astype(np.bool_, copy=False))
+    return masks
+
+
+def bind(condition: Condition, frame: pl.DataFrame, columns: Columns) -> PathCondition:
+    """Make an iterative condition ready for a batch."""
+    if isinstance(condition, Combined):
+        parts = [bind(part, frame, columns) for part in condition.parts]
+        if condition.how == "and":
+            return lambda row, path: all(part(row, path) for part in parts)
+        return lambda row, path: any(part(row, path) for part in parts)
+    if isinstance(condition, pl.Expr):
+        mask = masks_of(frame, [condition])[0].tolist()
+        return lambda row, _: mask[row]
+    asked = condition
+    return lambda row, path: bool(asked(RowView(columns, row), Matched(columns, path)))
+
+
+def unknown_column(column: str, columns: Sequence[str]) -> PlanError:
+    """The error for a column that the rows do not have."""
+    return PlanError(f"the rows have no column {column!r}", hint=f"They have: {', '.join(columns)}.")

@@ -1,0 +1,419 @@
+"""All matches: every thread of a program is followed, row by row.
+
+Where `headrace.cep.matcher` asks for the first match from a row, this asks for all of them, as the builder's relaxed
+contiguity wants. A **thread** is a partial match: a place to rest in the program and the path of rows it has matched.
+With every row each thread moves along all the ways that the row allows: it takes the row, passes over it, or ends.
+Threads that reach an `Accept` become matches. Time bounds end threads too, at a row or at a watermark: a thread that
+`Rest(completes=True)` holds becomes a match then, any other a time-out.
+
+Time is advanced deadline by deadline, so that the answer depends neither on how rows were cut into pieces nor on how
+often a watermark was told.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from headrace.cep.matcher import Match, MatchLimitError, Path, PathCondition, Rows
+from headrace.cep.program import Accept, Check, Consume, Gap, Jump, Program, Rest, Split, Stop, Term
+from headrace.cep.skip import Skip
+from headrace.errors import HeadraceError, PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+#: Partial matches that one key may have at once.
+DEFAULT_MAX_PARTIAL: Final = 100_000
+
+NEVER: Final = 2**63 - 1
+
+MoveKind: TypeAlias = Literal["take", "pass", "stop"]
+
+
+class Move(NamedTuple):
+    """One way a thread can go with a row.
+
+    Args:
+        kind: Take the row, pass over it, or stop the thread.
+        condition: What must hold for the row.
+        label: Under which label the row is taken.
+        target: Where the thread rests then; -1 if nowhere.
+        accepts: If any of these holds for the same row, the move also completes a match.
+    """
+
+    kind: MoveKind
+    condition: Term
+    label: str
+    target: int
+    accepts: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A program as a table: for each place to rest, the moves in the order of preference."""
+
+    moves: dict[int, tuple[Move, ...]]
+    start: int
+    rests: dict[int, Rest]
+
+
+@lru_cache(maxsize=256)
+def table_of(program: Program) -> Table:
+    """Flatten a program into moves between places to rest."""
+    moves: dict[int, tuple[Move, ...]] = {}
+    start = _settle(program, 0)
+    todo = [start]
+    while todo:
+        at = todo.pop()
+        if at in moves:
+            continue
+        moves[at] = tuple(dict.fromkeys(_moves(program, at)))
+        todo.extend(move.target for move in moves[at] if move.target >= 0)
+    rests = {at: rest for at in moves if isinstance(rest := program.instructions[at], Rest)}
+    return Table(moves, start, rests)
+
+
+def _settle(program: Program, at: int) -> int:
+    """The place where a thread that goes on at an instruction comes to rest."""
+    while isinstance(jump := program.instructions[at], Jump):
+        at = jump.target
+    return at
+
+
+def _walk(program: Program, at: int) -> Iterable[tuple[int, Term]]:
+    """Instructions that can be reached without a row, in the order of preference, with what must hold for that."""
+    todo: list[tuple[int, Term]] = [(at, ())]
+    seen: set[tuple[int, Term]] = set()
+    while todo:
+        place = todo.pop()
+        if place in seen:
+            continue  # a loop over nothing, or a less preferred way to the same place
+        seen.add(place)
+        at, term = place
+        match program.instructions[at]:
+            case Split(preferred, other):
+                todo.append((other, term))
+                todo.append((preferred, term))
+            case Jump(target):
+                todo.append((target, term))
+            case Check(condition):
+                todo.append((at + 1, _both(term, condition)))
+            case Rest():
+                todo.append((at + 1, term))
+            case Consume() | Gap() | Stop() | Accept():
+                yield at, term
+            case other_instruction:
+                raise PlanError(f"{other_instruction!r} has no meaning in a search for all matches")
+
+
+def _both(one: Term, other: Term) -> Term:
+    return tuple(dict.fromkeys(one + other))
+
+
+def _moves(program: Program, at: int) -> Iterable[Move]:
+    for place, term in _walk(program, at):
+        match program.instructions[place]:
+            case Consume(label, condition):
+                own: Term = () if condition is None else ((condition, True),)
+                target = _settle(program, place + 1)
+                accepts = tuple(
+                    dict.fromkeys(
+                        checks
+                        for end, checks in _walk(program, target)
+                        if isinstance(program.instructions[end], Accept)
+                    )
+                )
+                final = isinstance(program.instructions[target], Accept)
+                yield Move("take", _both(term, own), label, -1 if final else target, accepts)
+            case Gap(condition):
+                target = _settle(program, place + 1)
+                final = isinstance(program.instructions[target], Accept)
+                yield Move("pass", _both(term, condition), "", -1 if final else target, ((),) if final else ())
+            case Stop(condition):
+                yield Move("stop", _both(term, condition), "", -1, ())
+            case _:
+                pass  # an Accept that needs no row: no match is empty in a search for all matches
+
+
+class Thread:
+    """A partial match, or a match that waits to come out.
+
+    Args:
+        at: Where in the program it rests.
+        path: The rows it has matched.
+        start: Its first row.
+        start_time: The time of its first row.
+        deadline: When a time bound ends it.
+    """
+
+    __slots__ = ("at", "deadline", "path", "start", "start_time")
+
+    def __init__(self, at: int, path: Path, start: int, start_time: int, deadline: int) -> None:
+        self.at = at
+        self.path = path
+        self.start = start
+        self.start_time = start_time
+        self.deadline = deadline
+
+
+@dataclass(slots=True)
+class KeyRun:
+    """What is under way for one key.
+
+    Args:
+        threads: Partial matches, the preferred of those with the same first row before the others.
+        held: Matches that wait for an earlier partial match, which may give them away.
+        deadline: The earliest of the threads' deadlines.
+    """
+
+    threads: list[Thread] = field(default_factory=list)
+    held: list[Thread] = field(default_factory=list)
+    deadline: int = NEVER
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self.threads and not self.held
+
+
+@dataclass(slots=True)
+class Found:
+    """What came out: matches, and partial matches whose time was over."""
+
+    matches: list[Thread] = field(default_factory=list)
+    timed_out: list[Thread] = field(default_factory=list)
+
+
+_Asks: TypeAlias = "tuple[tuple[PathCondition, bool], ...]"
+_Bound: TypeAlias = "tuple[bytes | None, _Asks, MoveKind, str, int, tuple[tuple[bytes | None, _Asks], ...], int | None]"
+
+
+class Threads:
+    """Follows the threads of a program over a batch of rows; the rows may belong to many keys, each with a `KeyRun`.
+
+    Args:
+        program: The compiled pattern.
+        rows: Rows, the conditions on them, and their times.
+        skip: What a match gives away.
+        max_partial: Bound on the partial matches of one key.
+
+    >>> program = Program((Consume("a", 0), Split(2, 4), Gap(), Jump(1), Consume("b", 1), Accept()), ("mask", "mask"))
+    >>> text = np.array(list("abab"))
+    >>> run, found = KeyRun(), Found()
+    >>> Threads(program, Rows(4, {0: text == "a", 1: text == "b"})).feed(run, 0, 4, found)
+    >>> [match.path.rows() for match in found.matches], len(run.threads)
+    ([(0, 1), (0, 3), (2, 3)], 2)
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        rows: Rows,
+        *,
+        skip: Skip | None = None,
+        max_partial: int = DEFAULT_MAX_PARTIAL,
+    ) -> None:
+        self.program = program
+        self.rows = rows
+        self.skip = skip or Skip()
+        self.max_partial = max_partial
+        self.table = table_of(program)
+        self._within = program.within
+        timed = self._within is not None or any(rest.within is not None for rest in self.table.rests.values())
+        if timed and rows.times is None:
+            raise HeadraceError("a pattern with a time bound needs the times of the rows")
+        self._terms: dict[Term, tuple[NDArray[np.bool_] | None, _Asks]] = {}
+        self._moves = {at: [self._bind(move) for move in moves] for at, moves in self.table.moves.items()}
+        self._times = None if rows.times is None else rows.times.tolist()
+        takes = [move for move in self.table.moves[self.table.start] if move.kind == "take"]
+        self._starts: list[int] = np.flatnonzero(self._any_mask(takes)).tolist()
+        self._start_moves = [move for move in self._moves[self.table.start] if move[2] == "take"]
+
+    def _any_mask(self, moves: list[Move]) -> NDArray[np.bool_]:
+        union = np.zeros(self.rows.count, dtype=np.bool_)
+        for move in moves:
+            mask, _ = self._term(move.condition)
+            if mask is None:
+                return np.ones(self.rows.count, dtype=np.bool_)
+            union |= mask
+        return union
+
+    def _term(self, term: Term) -> tuple[NDArray[np.bool_] | None, _Asks]:
+        if term not in self._terms:
+            mask: NDArray[np.bool_] | None = None
+            asks: list[tuple[PathCondition, bool]] = []
+            for number, wanted in term:
+                if number in self.rows.masks:
+                    part = self.rows.masks[number] == wanted
+                    mask = part if mask is None else mask & part
+                elif number in self.rows.paths:
+                    asks.append((self.rows.paths[number], wanted))
+                else:
+                    raise HeadraceError(f"condition {number} of the pattern has neither a mask nor a function")
+            self._terms[term] = (mask, tuple(asks))
+        return self._terms[term]
+
+    def _bind(self, move: Move) -> _Bound:
+        mask, asks = self._term(move.condition)
+        accepts = tuple((_packed(end_mask), end_asks) for end_mask, end_asks in map(self._term, move.accepts))
+        rest = self.table.rests.get(move.target)
+        bound = None if rest is None else rest.within
+        return (_packed(mask), asks, move.kind, move.label, move.target, accepts, bound)
+
+    def feed(self, run: KeyRun, begin: int, end: int, found: Found) -> None:
+        """Go through the rows [begin, end) of one key."""
+        starts, times = self._starts, self._times
+        row = begin
+        while row < end:
+            if not run.threads and not run.held:
+                place = bisect_left(starts, row)
+                if place == len(starts) or starts[place] >= end:
+                    return
+                row = starts[place]
+            time = 0 if times is None else times[row]
+            if time >= run.deadline:
+                self.advance(run, time, found)
+            self.step(run, row, time, found)
+            row += 1
+
+    def advance(self, run: KeyRun, time: int, found: Found) -> None:
+        """End what is over at a time: no row before it will follow."""
+        while run.deadline <= time:
+            deadline = run.deadline
+            rests, live, complete = self.table.rests, [], []
+            for thread in run.threads:
+                if thread.deadline != deadline:
+                    live.append(thread)
+                elif thread.at in rests and rests[thread.at].completes:
+                    complete.append(thread)
+                else:
+                    found.timed_out.append(thread)
+            run.threads = live
+            self._release(run, complete, found)
+            run.deadline = min((thread.deadline for thread in run.threads), default=NEVER)
+
+    def step(self, run: KeyRun, row: int, time: int, found: Found) -> None:
+        """Take one row; time must have been advanced to it."""
+        threads: list[Thread] = []
+        complete: list[Thread] = []
+        nodes: dict[tuple[int, str], Path] = {}
+        seen: set[tuple[int, int]] = set()
+        for thread in run.threads:
+            self._follow(thread, self._moves[thread.at], row, time, nodes, seen, threads, complete)
+        start = Thread(self.table.start, Path.EMPTY, row, time, NEVER)
+        self._follow(start, self._start_moves, row, time, nodes, seen, threads, complete)
+        if len(threads) > self.max_partial:
+            raise MatchLimitError(
+                f"one key has {len(threads)} partial matches at once, more than {self.max_partial}",
+                hint="Bound the pattern with within(...), use followed_by instead of followed_by_any, or a skip.",
+            )
+        run.threads = threads
+        if complete or run.held:
+            self._release(run, complete, found)
+        run.deadline = min([thread.deadline for thread in run.threads], default=NEVER)
+
+    def _follow(
+        self,
+        thread: Thread,
+        moves: list[_Bound],
+        row: int,
+        time: int,
+        nodes: dict[tuple[int, str], Path],
+        seen: set[tuple[int, int]],
+        threads: list[Thread],
+        complete: list[Thread],
+    ) -> None:
+        """Move one thread along all its ways with a row."""
+        path = thread.path
+        next_threads: list[Thread] = []
+        stopped = False
+        for mask, asks, kind, label, target, accepts, bound in moves:
+            if mask is not None and not mask[row]:
+                continue
+            if asks and not all(bool(ask(row, path)) is wanted for ask, wanted in asks):
+                continue
+            if kind == "stop":
+                stopped = True
+                continue
+            if kind == "take":
+                # Threads with the same path share the longer one, so that the same match is known when met again.
+                place = (id(path), label)
+                node = nodes.get(place)
+                if node is None:
+                    node = nodes[place] = Path(path, label, row, path.length + 1)
+                deadline = NEVER if self._within is None else thread.start_time + self._within
+                if bound is not None:
+                    deadline = min(deadline, time + bound)
+            else:
+                node = path
+                deadline = NEVER if self._within is None else thread.start_time + self._within
+                if bound is not None:
+                    deadline = min(deadline, self._last_time(path) + bound)
+            if target >= 0 and (target, id(node)) not in seen:
+                next_threads.append(Thread(target, node, thread.start, thread.start_time, deadline))
+            if accepts and (-1, id(node)) not in seen and self._accepted(accepts, row, path):
+                seen.add((-1, id(node)))
+                complete.append(Thread(-1, node, thread.start, thread.start_time, NEVER))
+        if not stopped:
+            for new in next_threads:
+                if (new.at, id(new.path)) not in seen:
+                    seen.add((new.at, id(new.path)))
+                    threads.append(new)
+
+    def _last_time(self, path: Path) -> int:
+        return 0 if self._times is None else self._times[path.row]
+
+    @staticmethod
+    def _accepted(accepts: tuple[tuple[bytes | None, _Asks], ...], row: int, path: Path) -> bool:
+        return any(
+            (mask is None or mask[row]) and all(bool(ask(row, path)) is wanted for ask, wanted in asks)
+            for mask, asks in accepts
+        )
+
+    def _release(self, run: KeyRun, complete: list[Thread], found: Found) -> None:
+        """Let out the matches that nothing earlier can give away any more."""
+        if self.skip.kind == "none":
+            found.matches.extend(complete)
+            return
+        # Sorting is stable: of matches with the same first row the preferred stays in front.
+        run.held = sorted(run.held + complete, key=_start)
+        while run.held:
+            earliest = run.held[0]
+            if any(thread.start < earliest.start for thread in run.threads):
+                return
+            found.matches.append(earliest)
+            keep = self.skip.first_kept(earliest.path)
+            run.held = [thread for thread in run.held[1:] if thread.start >= keep]
+            run.threads = [thread for thread in run.threads if thread.start >= keep]
+
+
+def _start(thread: Thread) -> int:
+    return thread.start
+
+
+def _packed(mask: NDArray[np.bool_] | None) -> bytes | None:
+    return None if mask is None else mask.tobytes()
+
+
+def matches_from(program: Program, rows: Rows, start: int) -> list[Match]:
+    """Every distinct match that begins at a row, in the order in which they are complete."""
+    threads = Threads(program, rows)
+    run, found = KeyRun(), Found()
+    for row in range(start, rows.count):
+        time = 0 if rows.times is None else int(rows.times[row])
+        threads.advance(run, time, found)
+        threads.step(run, row, time, found)
+        # Only what begins at the one row counts.
+        run.threads = [thread for thread in run.threads if thread.start == start]
+        if not run.threads:
+            break
+    if rows.watermark is not None:
+        threads.advance(run, rows.watermark, found)
+    return [Match(match.path.pairs(), start, match.path.row + 1) for match in found.matches if match.start == start]
