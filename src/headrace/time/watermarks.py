@@ -150,7 +150,7 @@ class WatermarkTracker:
         # Second line of defence: `observe` runs where the clock may be wrong or no ingestion time is known.
         ahead = self.strategy.max_ahead
         newest = observation.get("newest")
-        if ahead is not None and newest is not None and newest > now + ahead:
+        if ahead is not None and newest is not None and BEGINNING < now < newest - ahead:
             observation = {"rows": 0, "absurd": observation.get("absurd", 0) + observation["rows"]}
         seen = remember(entry["seen"], observation, sketch=self._sketch)
         entry["seen"] = seen
@@ -166,6 +166,9 @@ class WatermarkTracker:
         """Return the watermark of the source at this processing time; it never goes back."""
         if not self._partitions:
             return self._watermark
+        for entry in self._partitions.values():
+            # Rows came before anybody had said what time it is: they are as old as the first time that is known.
+            entry["active_at"] = now if entry["active_at"] == BEGINNING else entry["active_at"]
         active = [entry["watermark"] for name, entry in self._partitions.items() if not self.is_idle(name, now)]
         candidate = min(active) if active else self._when_all_idle(now)
         self._watermark = max(self._watermark, candidate)

@@ -1,21 +1,55 @@
 """Windows: assigners, triggers, panes, aggregates, and the operator that runs them."""
 
+from headrace.windows.aggregates import (
+    Aggregate,
+    count,
+    first,
+    histogram,
+    latest,
+    max,  # noqa: A004
+    mean,
+    min,  # noqa: A004
+    std,
+    sum,  # noqa: A004
+    variance,
+)
 from headrace.windows.assigners import (
     Aligned,
     Assigner,
+    Sliding,
+    Tumbling,
     global_,
     same_window,
     session,
     sliding,
     tumbling,
 )
+from headrace.windows.bags import collect, distinct, top_k
+from headrace.windows.bags import exact_quantile as quantile
 
 __all__ = [
+    "Aggregate",
     "Aligned",
     "Assigner",
+    "Sliding",
+    "Tumbling",
+    "collect",
+    "count",
+    "distinct",
+    "first",
     "global_",
+    "histogram",
+    "latest",
+    "max",
+    "mean",
+    "min",
+    "quantile",
     "same_window",
     "session",
     "sliding",
+    "std",
+    "sum",
+    "top_k",
     "tumbling",
+    "variance",
 ]

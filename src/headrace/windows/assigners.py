@@ -112,6 +112,16 @@ class Aligned(Assigner):
 
 
 @dataclass(frozen=True)
+class Tumbling(Aligned):
+    """Windows of one size, one after the other."""
+
+
+@dataclass(frozen=True)
+class Sliding(Aligned):
+    """Windows of one size that overlap."""
+
+
+@dataclass(frozen=True)
 class Session(Assigner):
     """Windows that last until a key has been quiet for `gap`."""
 
@@ -184,7 +194,7 @@ class SameWindow(Assigner):
         return MINUTE
 
 
-def tumbling(size: str | timedelta | int, *, offset: str | timedelta | int = 0) -> Aligned:
+def tumbling(size: str | timedelta | int, *, offset: str | timedelta | int = 0) -> Tumbling:
     """Windows of one size, one after the other.
 
     Args:
@@ -192,13 +202,13 @@ def tumbling(size: str | timedelta | int, *, offset: str | timedelta | int = 0) 
         offset: Shift of the grid against the epoch, such as "2h" for days that start at 02:00.
 
     >>> tumbling("5s")
-    Aligned(size=5000000, every=5000000, offset=0)
+    Tumbling(size=5000000, every=5000000, offset=0)
     """
     length = _positive(size, "the size of a tumbling window")
-    return Aligned(length, length, micros(offset, what="offset") % length)
+    return Tumbling(length, length, micros(offset, what="offset") % length)
 
 
-def sliding(size: str | timedelta | int, *, every: str | timedelta | int, offset: str | timedelta | int = 0) -> Aligned:
+def sliding(size: str | timedelta | int, *, every: str | timedelta | int, offset: str | timedelta | int = 0) -> Sliding:
     """Windows of one size that start every so often and overlap.
 
     Args:
@@ -220,7 +230,7 @@ def sliding(size: str | timedelta | int, *, every: str | timedelta | int, offset
             f"windows of {text(length)} every {text(step)} leave gaps between them",
             hint="Give a slide of at most the size; filter rows before the window if some should not count.",
         )
-    return Aligned(length, step, micros(offset, what="offset") % step)
+    return Sliding(length, step, micros(offset, what="offset") % step)
 
 
 def session(gap: str | timedelta | int | pl.Expr, *, touching: bool = False) -> Session:
