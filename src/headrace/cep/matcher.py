@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.cep.program import (
     Accept,
@@ -52,14 +52,16 @@ class Path:
     ((1, 3), 0, 0, None, 3, (('a', 0), ('b', 1), ('b', 3)))
     """
 
-    __slots__ = ("label", "length", "parent", "row")
+    __slots__ = ("label", "length", "memo", "parent", "row")
     EMPTY: Path
+    memo: Any  # for whoever asks conditions: what it has computed from this path, None at first
 
     def __init__(self, parent: Path | None, label: str, row: int, length: int) -> None:
         self.parent = parent
         self.label = label
         self.row = row
         self.length = length
+        self.memo = None
 
     def add(self, label: str, row: int) -> Path:
         """Return the path with one more row at its end."""
@@ -118,6 +120,8 @@ class Rows:
         starts_partition: Whether row 0 is the first of its partition, which `AnchorStart` asks.
         complete: Whether no row will follow; if not, a match that may still change with the next row is not decided.
         watermark: No row before this time will follow; lets a time bound decide without a new row.
+        ends: For rows of several partitions one after the other: the row after the last of each, ascending, the last one
+            equal to count. A match stays within its partition.
     """
 
     count: int
@@ -127,6 +131,7 @@ class Rows:
     starts_partition: bool = True
     complete: bool = True
     watermark: int | None = None
+    ends: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +212,9 @@ class Matcher:
         self._code = [_load(instruction, masks, rows) for instruction in program.instructions]
         self._forgetful = _depends_on_path(program)
         # Without a time bound a failed (row, instruction) fails for every start row, so one table serves all of them.
-        self._failed = bytearray((rows.count + 1) * self._size) if program.within is None else None
+        # The place after the last row of a partition is not the first row of the next: each partition has a line more.
+        lines = rows.count + (1 if rows.ends is None else len(rows.ends))
+        self._failed = bytearray(lines * self._size) if program.within is None else None
 
     def match_from(self, start: int) -> Match | None:
         """Return the first match in preference order that begins at a row, or None."""
@@ -221,8 +228,9 @@ class Matcher:
 
     def attempt(self, start: int) -> Attempt:
         """Try to match from a row, and say whether rows to come could change the answer."""
-        rows, size, code, forgetful, count = self.rows, self._size, self._code, self._forgetful, self.rows.count
-        limit, open_end = self._reach(start)
+        rows, size, code, forgetful = self.rows, self._size, self._code, self._forgetful
+        first, count, partition = self._partition(start)
+        limit, open_end = self._reach(start, first, count)
         failed = self._failed
         seen: set[tuple[int, int]] = set()
         seen_with_path: set[tuple[int, int, int]] = set()
@@ -258,7 +266,7 @@ class Matcher:
                         seen_with_path.add(key)
                         keep.append(path)
                 elif failed is not None:
-                    place = row * size + at
+                    place = (row + partition) * size + at
                     if failed[place]:
                         alive = False
                     else:
@@ -275,10 +283,11 @@ class Matcher:
             elif kind == _ACCEPT:
                 if failed is not None:
                     # The ways on the match's own rows did not fail; a loop over nothing may have marked others there.
-                    failed[start * size : (row + 1) * size] = bytes((row + 1 - start) * size)
+                    begin = (start + partition) * size
+                    failed[begin : begin + (row + 1 - start) * size] = bytes((row + 1 - start) * size)
                 return Attempt(Match(path.pairs(), start, row, _ranges(marks)))
             elif kind == _START:
-                alive = row == 0 and rows.starts_partition
+                alive = row == first and rows.starts_partition
                 at += 1
             elif kind == _END:
                 if row == count and not rows.complete:
@@ -302,14 +311,22 @@ class Matcher:
             self._failed[begin:] = bytes(len(self._failed) - begin)
         return Attempt(None, decided=False)
 
-    def _reach(self, start: int) -> tuple[int, bool]:
+    def _partition(self, start: int) -> tuple[int, int, int]:
+        """The rows [first, end) of the partition that a row is in, and its number."""
+        ends = self.rows.ends
+        if ends is None:
+            return 0, self.rows.count, 0
+        partition = int(ends.searchsorted(start, side="right"))
+        return int(ends[partition - 1]) if partition else 0, int(ends[partition]), partition
+
+    def _reach(self, start: int, first: int, count: int) -> tuple[int, bool]:
         """The row before which a match from `start` must end, and whether rows to come could still be part of it."""
         rows, within = self.rows, self.program.within
-        if within is None or rows.times is None or start >= rows.count:
-            return rows.count, not rows.complete
+        if within is None or rows.times is None or start >= count:
+            return count, not rows.complete
         deadline = int(rows.times[start]) + within
-        limit = int(rows.times.searchsorted(deadline, side="left"))
-        expired = limit < rows.count or (rows.watermark is not None and rows.watermark >= deadline)
+        limit = first + int(rows.times[first:count].searchsorted(deadline, side="left"))
+        expired = limit < count or (rows.watermark is not None and rows.watermark >= deadline)
         return limit, not rows.complete and not expired
 
     def _too_many_steps(self, start: int) -> MatchLimitError:
