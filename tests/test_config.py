@@ -84,7 +84,7 @@ def test_the_file_can_be_named_by_variable_or_argument(tmp_path: Path) -> None:
         ("[broker]\nport = 70000", "broker.port is 70000", "from 0 to 65535"),
         ("[broker]\nport = true", "broker.port is True", "from 0 to 65535"),
         ("[broker]\nbootstrap = 'kafka'", "broker.bootstrap is 'kafka'", "HOST:PORT"),
-        ("[broker]\nmemory = '1 GB'", "broker.memory is '1 GB'", '"384m"'),
+        ("[broker]\nmemory = '1 GB'", "broker.memory is '1 GB'", '"512m"'),
         (
             "[broker]\nsecurity_protocol = 'ssl'",
             "security_protocol is 'ssl'",

@@ -48,7 +48,7 @@ PREFIX = "HEADRACE_"
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
-_MEMORY = r"^[1-9][0-9]*[kmgKMG]$"
+_MEMORY = r"^[1-9][0-9]*[mMgG]$"
 _HOSTS = r"^([^\s,:]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}(,([^\s,:]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5})*$"
 
 
@@ -109,7 +109,7 @@ class BrokerSettings(Section):
     data_directory: Path | None = _setting(
         None, "Where the embedded broker keeps its data; `broker` in paths.home if not set.", "a directory"
     )
-    memory: str = _setting("384m", "Heap of the embedded broker.", 'a size such as "384m" or "1g"', pattern=_MEMORY)
+    memory: str = _setting("512m", "Heap of the embedded broker.", 'a size such as "512m" or "1g"', pattern=_MEMORY)
     security_protocol: SecurityProtocol = _setting(
         "PLAINTEXT", "How to talk to an external Kafka.", ", ".join(get_args(SecurityProtocol))
     )
@@ -208,12 +208,16 @@ class SimulatorSettings(Section):
     vehicles: Annotated[int, Number] = _setting(
         300, "How many vehicles drive.", "a whole number from 1 to 1000000", ge=1, le=1_000_000
     )
-    rate: Annotated[float, Number] = _setting(
-        1.0, "Positions per vehicle and second.", "a number above 0, up to 100", gt=0, le=100
+    rate: Annotated[float, Number] | None = _setting(
+        None,
+        "Positions per second of the clock, of all vehicles together; decides how many vehicles there are.",
+        "a number above 0, up to 1000000",
+        gt=0,
+        le=1_000_000,
     )
     speed_up: Annotated[float, Number] = _setting(
         1.0,
-        "Seconds of the simulated day per second of the clock.",
+        "Seconds of event time per second of the clock.",
         "a number above 0, up to 1000",
         gt=0,
         le=1000,

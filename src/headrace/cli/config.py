@@ -52,7 +52,7 @@ def config(
     """Show the settings in effect and where each came from."""
     from headrace.config import KEYS
 
-    settings = ctx.find_object(Globals).settings()  # type: ignore[union-attr]
+    settings = Globals.of(ctx).settings()
     keys = _keys(key)
     if json:
         terminal.document(

@@ -55,8 +55,8 @@ class Finding:
 def size(text: str) -> int:
     """Bytes of a memory setting.
 
-    >>> size("384m")
-    402653184
+    >>> size("512m")
+    536870912
     """
     return int(text[:-1]) * _UNITS[text[-1].lower()]
 
@@ -64,8 +64,8 @@ def size(text: str) -> int:
 def human(count: float) -> str:
     """A number of bytes for people.
 
-    >>> human(402653184), human(2.5 * 1024**3)
-    ('384 MB', '2.5 GB')
+    >>> human(536870912), human(2.5 * 1024**3)
+    ('512 MB', '2.5 GB')
     """
     return f"{count / 1024**3:.1f} GB" if count >= 1024**3 else f"{count / 1024**2:.0f} MB"
 
@@ -300,7 +300,7 @@ def doctor(ctx: typer.Context, bootstrap: Bootstrap = None, json: Json = False) 
     """Check Java, Python, jars, port, memory, disk and clock; say what to do about each."""
     environ = dict(os.environ)
     try:
-        settings = ctx.find_object(Globals).settings(broker__bootstrap=(bootstrap, "--bootstrap"))  # type: ignore[union-attr]
+        settings = Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap"))
     except HeadraceError as problem:
         if json:
             terminal.document([asdict(Finding("Settings", "FAIL", problem.message, problem.hint))])

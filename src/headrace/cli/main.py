@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -31,9 +32,6 @@ from headrace.cli import (
 )
 from headrace.cli.options import Globals
 from headrace.errors import ExitCode, HeadraceError
-
-if TYPE_CHECKING:
-    from typer import Context
 
 EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 wrong settings, 4 this machine lacks something (headrace doctor), "
@@ -71,11 +69,11 @@ def hoist(arguments: list[str]) -> list[str]:
 class HeadraceGroup(TyperGroup):
     """All commands, with one way to end for every error."""
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Accept global options after the command, too."""
         return super().parse_args(ctx, hoist(args))
 
-    def invoke(self, ctx: Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Run the command and turn what it raises into a message and an exit code."""
         try:
             return super().invoke(ctx)
@@ -105,7 +103,7 @@ app = typer.Typer(
 
 @app.callback()
 def _globals(
-    ctx: Context,
+    ctx: typer.Context,
     config_file: Annotated[
         Path | None,
         typer.Option(
@@ -125,7 +123,7 @@ def _globals(
     ctx.obj = Globals(file=config_file, assignments=tuple(assignments or ()), debug=ctx.params["debug"])
 
 
-for _name, _command in {
+_COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {
     "demo": demo.demo,
     "run": run.run,
     "simulate": simulate.simulate,
@@ -137,7 +135,8 @@ for _name, _command in {
     "doctor": doctor.doctor,
     "setup": setup.setup,
     "version": version.version,
-}.items():
+}
+for _name, _command in _COMMANDS.items():
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_name)
     else:

@@ -9,17 +9,17 @@ from datetime import UTC, datetime, time
 
 from headrace.cli.options import UsageError
 from headrace.errors import PlanError
-from headrace.time.duration import micros
 
 _HINT = 'Give a time such as "14:30", "2026-03-01T08:00:00Z", "5m ago", "start" or "now".'
 
 
-def moment(text: str, *, now: datetime) -> datetime:
+def moment(text: str, *, now: datetime, option: str = "--from") -> datetime:
     """Understand a moment.
 
     Args:
         text: What the user typed.
         now: What time it is, aware.
+        option: The option it was given with, for the error.
 
     Raises:
         UsageError: It is no moment, or one in the future.
@@ -36,17 +36,19 @@ def moment(text: str, *, now: datetime) -> datetime:
     if words in {"start", "beginning", "earliest"}:
         return datetime.fromtimestamp(0, UTC)
     if words.endswith("ago"):
+        from headrace.time.duration import micros
+
         try:
-            ago = micros(words.removesuffix("ago").strip(), what="--from")
+            ago = micros(words.removesuffix("ago").strip(), what=option)
             return datetime.fromtimestamp(now.timestamp() - ago / 1e6, UTC)
         except (PlanError, OverflowError, OSError, ValueError):
-            raise UsageError(f"--from {text!r} is not a time", hint=_HINT) from None
+            raise UsageError(f"{option} {text!r} is not a time", hint=_HINT) from None
     found = _absolute(text.strip(), now)
     if found is None:
-        raise UsageError(f"--from {text!r} is not a time", hint=_HINT)
+        raise UsageError(f"{option} {text!r} is not a time", hint=_HINT)
     if found > now:
         raise UsageError(
-            f"--from {text!r} is in the future: it is {now:%Y-%m-%d %H:%M:%S} UTC",
+            f"{option} {text!r} is in the future: it is {now:%Y-%m-%d %H:%M:%S} UTC",
             hint="A time without a zone is UTC; add one, such as 14:30+02:00.",
         )
     return found

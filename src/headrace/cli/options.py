@@ -46,6 +46,11 @@ class Globals:
     assignments: tuple[str, ...] = ()
     debug: bool = False
 
+    @classmethod
+    def of(cls, ctx: typer.Context) -> Globals:
+        """Those of the command line that is being run."""
+        return ctx.find_object(cls) or cls()
+
     def settings(self, **flags: tuple[object, str]) -> Settings:
         """Load the settings with a command's own flags on top.
 

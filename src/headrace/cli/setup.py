@@ -16,7 +16,7 @@ def setup(ctx: typer.Context, json: Json = False) -> None:
     from headrace.broker.jars import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache
     from headrace.broker.java import find_java
 
-    settings = ctx.find_object(Globals).settings()  # type: ignore[union-attr]
+    settings = Globals.of(ctx).settings()
     began = time.monotonic()
     java = find_java()
     cache = JarCache(settings.paths.jars, java=java)

@@ -56,19 +56,30 @@ def centre(cell: str) -> str:
     return f"{latitude:.4f}, {longitude:.4f}"
 
 
-def status_line(shown: Snapshot) -> str:
-    """Everything in one line."""
+def status_line(shown: Snapshot, *, results: bool = True) -> str:
+    """Everything in one line.
+
+    Args:
+        shown: The figures.
+        results: Whether somebody reads the results, too, so that latency and busiest cells are known.
+    """
     if shown.batch is None:
         return f"{shown.state}: {shown.detail}" if shown.detail else shown.state
     watermark = "-" if shown.watermark is None else f"{shown.watermark:%H:%M:%S}"
-    busiest = ", ".join(f"{cell} {vehicles}" for cell, vehicles in shown.busiest[:3]) or "-"
-    return (
-        f"{shown.state}: in {count(shown.events_per_second)}/s, out {count(shown.results_per_second)}/s, "
-        f"watermark {watermark} UTC ({seconds(shown.watermark_lag)} behind), "
-        f"latency p50 {seconds(shown.latency_p50)} p99 {seconds(shown.latency_p99)}, "
-        f"batch {shown.batch_ms or 0} ms, backlog {count(shown.backlog)}, "
-        f"dead letters {count(shown.dead_letters)}, late {count(shown.late)}, busiest {busiest}"
-    )
+    parts = [
+        f"in {count(shown.events_per_second)}/s",
+        f"out {count(shown.results_per_second)}/s",
+        f"watermark {watermark} UTC ({seconds(shown.watermark_lag)} behind)",
+        f"batch {shown.batch_ms or 0} ms",
+        f"backlog {count(shown.backlog)}",
+        f"dead letters {count(shown.dead_letters)}",
+        f"late {count(shown.late)}",
+    ]
+    if results:
+        busiest = ", ".join(f"{cell} {vehicles}" for cell, vehicles in shown.busiest[:3]) or "-"
+        parts.insert(3, f"latency p50 {seconds(shown.latency_p50)} p99 {seconds(shown.latency_p99)}")
+        parts.append(f"busiest {busiest}")
+    return f"{shown.state}: {', '.join(parts)}"
 
 
 def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "") -> RenderableType:
@@ -102,7 +113,7 @@ def _figures(shown: Snapshot) -> Table:
         table.add_column(style="" if column % 2 else "dim", no_wrap=True, justify="left")
     watermark = "-" if shown.watermark is None else f"{shown.watermark:%H:%M:%S} UTC"
     batch = "-" if shown.batch_ms is None else f"{count(shown.batch_ms)} ms"
-    cells = [
+    cells: list[tuple[str, str | Text]] = [
         ("events in", f"{count(shown.events_per_second)} /s"),
         ("watermark", watermark),
         ("dead letters", _alarm(shown.dead_letters)),

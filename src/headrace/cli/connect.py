@@ -1,0 +1,65 @@
+"""Which Kafka a command talks to: the one that is named, or the embedded broker that runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import BrokerError
+
+if TYPE_CHECKING:
+    from headrace.broker import BrokerState, Connection
+    from headrace.config import Settings
+
+
+def running_state(settings: Settings) -> BrokerState | None:
+    """What the embedded broker of these settings says about itself, if it runs."""
+    from headrace.broker.datadir import DataDirectory
+
+    data = DataDirectory(settings.broker_directory)
+    return data.read_state() if data.in_use() else None
+
+
+def running_broker(settings: Settings) -> str | None:
+    """The address of the embedded broker of these settings, if it runs."""
+    state = running_state(settings)
+    return None if state is None else state.bootstrap
+
+
+def external(settings: Settings) -> Connection:
+    """The connection to the Kafka that `broker.bootstrap` names, with its TLS and SASL settings."""
+    from headrace.broker import Connection
+
+    broker = settings.broker
+    return Connection(
+        bootstrap=broker.bootstrap,
+        security_protocol=broker.security_protocol,
+        tls_ca=broker.tls_ca,
+        tls_certificate=broker.tls_certificate,
+        tls_key=broker.tls_key,
+        tls_key_password=None if broker.tls_key_password is None else broker.tls_key_password.get_secret_value(),
+        sasl_mechanism=broker.sasl_mechanism,
+        sasl_username=broker.sasl_username or None,
+        sasl_password=None if broker.sasl_password is None else broker.sasl_password.get_secret_value(),
+    )
+
+
+def connect(settings: Settings) -> Connection:
+    """Find the Kafka to talk to, and see that it answers.
+
+    Raises:
+        BrokerError: There is none, or it does not answer.
+    """
+    from headrace.broker import Connection
+
+    if settings.broker.bootstrap:
+        connection = external(settings)
+    else:
+        bootstrap = running_broker(settings)
+        if bootstrap is None:
+            raise BrokerError(
+                f"no Kafka is running: no broker in {settings.broker_directory}, and broker.bootstrap is not set",
+                hint="Start one (`headrace broker start`, `headrace demo`) or name one (--bootstrap HOST:PORT).",
+            )
+        connection = Connection(bootstrap=bootstrap)
+    connection.check()
+    return connection

@@ -1,0 +1,322 @@
+"""`headrace demo`: everything at once, on this machine, to look at.
+
+The parent draws the view. Its children (broker, simulator, job) are guarded: they end with the parent, however it
+ends. The view reads the job's progress from its standard output and the results from Kafka, as any other reader
+would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_module
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.live import Live
+
+from headrace.cli import terminal
+from headrace.cli.broker import server_settings
+from headrace.cli.children import Child, headrace_command, stop_all
+from headrace.cli.connect import external, running_broker
+from headrace.cli.gauges import Gauges
+from headrace.cli.options import Bootstrap, Globals, Json
+from headrace.cli.progress import Steps
+from headrace.cli.singleton import only_one
+from headrace.cli.view import screen, status_line, summary
+from headrace.errors import ExitCode, HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.broker import Connection, EmbeddedBroker
+    from headrace.config import Settings
+
+JOB = "vehicle-distribution"
+#: Everything has to be gone 10 s after Ctrl-C: the job and the simulator end side by side, then the broker.
+_CHILD_GRACE = 5.0
+_BROKER_GRACE = 3.0
+_REFRESH_SECONDS = 0.5
+_LINE_SECONDS = 5.0
+
+
+class _Ended(BaseException):
+    """The user wants it to end; by which signal. Not an Exception, so that nothing on the way takes it for an error."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """Let Ctrl-C, `kill` and a closed terminal end the block, once; later ones must not disturb the cleaning up."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        for every in numbers:
+            signal.signal(every, signal.SIG_IGN)
+        raise _Ended(number)
+
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass
+class _Stage:
+    """What the demo has started so far, and how to end it."""
+
+    options: Globals
+    settings: Settings
+    gauges: Gauges = field(default_factory=Gauges)
+    broker: EmbeddedBroker | None = None
+    children: list[Child] = field(default_factory=list)
+    results: Any = None
+    began: float = field(default_factory=time.monotonic)
+    first_result: float | None = None
+
+    def check(self) -> None:
+        """See that everything still runs; raise what says why it does not."""
+        if self.broker is not None:
+            self.broker.check()
+        for child in self.children:
+            child.check()
+        if self.results is not None:
+            self.results.check()
+
+    def heard(self, text: str) -> None:
+        """Take a line of the job's standard output."""
+        try:
+            report = json_module.loads(text)
+        except ValueError:
+            return
+        if isinstance(report, dict):
+            self.gauges.progress(report, now=time.monotonic())
+
+    def stop(self) -> None:
+        """End everything, in order: who writes before who is written to."""
+        if self.results is not None:
+            self.results.stop()
+        stop_all(self.children)
+        if self.broker is not None:
+            self.broker.stop()
+
+
+def _forget(settings: Settings) -> None:
+    """Remove what former demos left: the embedded broker's data and the job's checkpoint."""
+    from headrace.broker import DataDirectory
+
+    checkpoint = settings.checkpoint_directory / JOB
+    doomed = [checkpoint] if settings.broker.bootstrap else [checkpoint, DataDirectory(settings.broker_directory).kafka]
+    for path in doomed:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _prepare_broker(stage: _Stage, steps: Steps) -> Connection:
+    from headrace.broker import Connection, EmbeddedBroker, JarCache
+
+    settings = stage.settings
+    if settings.broker.bootstrap:
+        with steps.step(f"Reaching Kafka at {settings.broker.bootstrap}"):
+            connection = external(settings)
+            connection.check()
+            return connection
+    running = running_broker(settings)
+    if running is not None:
+        with steps.step(f"Using the broker that runs at {running}"):
+            connection = Connection(bootstrap=running)
+            connection.check()
+            return connection
+    with steps.step("Starting the Kafka broker (about 3 s)") as step:
+        broker = EmbeddedBroker(
+            server_settings(settings, stop_timeout=_BROKER_GRACE),
+            cache=JarCache(settings.paths.jars),
+            progress=step.progress,
+        )
+        stage.broker = broker
+        broker.start()
+        step.done(broker.bootstrap)
+    return broker.connection
+
+
+def _prepare(stage: _Stage, steps: Steps) -> Connection:
+    """Everything up to the first micro-batch."""
+    from headrace.broker import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache, find_java
+    from headrace.cli.results import ResultReader
+    from headrace.cli.topics import make_topics
+
+    settings = stage.settings
+    with steps.step("Java and jars (a minute the first time)") as step:
+        java = find_java()
+        cache = JarCache(settings.paths.jars, java=java)
+        for name in (SPARK_CONNECTOR, EMBEDDED_BROKER):
+            cache.get(name, progress=step.progress)
+        step.done(f"Java {java.version}")
+    connection = _prepare_broker(stage, steps)
+    with steps.step("Creating topics") as step:
+        made = make_topics(connection)
+        step.done(f"{len(made)} new" if made else "all there")
+    logs = settings.log_directory
+    with steps.step(f"Starting {settings.simulator.vehicles:,} simulated vehicles"):
+        command = headrace_command(stage.options, *_simulate_words(settings, connection))
+        stage.children.append(Child("the simulator", command, log=logs / "simulate.log", grace=_CHILD_GRACE))
+    words = ["run", JOB, "--json", "--bootstrap", connection.bootstrap, "--master", settings.spark.master]
+    with steps.step("Starting Spark (20 to 40 s until the first result)") as step:
+        command = headrace_command(stage.options, *words)
+        job = Child("the Spark job", command, log=logs / "run.log", on_line=stage.heard, grace=_CHILD_GRACE)
+        stage.children.append(job)
+        stage.results = ResultReader(connection, f"analytics.{JOB}", stage.gauges)
+        while True:
+            stage.check()
+            shown = stage.gauges.snapshot(now=time.monotonic())
+            step.progress(f"{shown.state}: {shown.detail}" if shown.detail else shown.state)
+            if shown.state == "running" or shown.batch is not None:
+                break
+            time.sleep(0.1)
+        step.done("first micro-batch done")
+    return connection
+
+
+def _simulate_words(settings: Settings, connection: Connection) -> list[str]:
+    simulator = settings.simulator
+    size = ["--vehicles", str(simulator.vehicles)] if simulator.rate is None else ["--rate", str(simulator.rate)]
+    return [
+        "simulate",
+        *size,
+        *("--speed-up", str(simulator.speed_up)),
+        *("--seed", str(simulator.seed)),
+        *("--bootstrap", connection.bootstrap),
+    ]
+
+
+def _footer(settings: Settings, connection: Connection) -> list[str]:
+    return [
+        f"Ctrl-C stops everything. Kafka at {connection.bootstrap}, data and logs in {settings.paths.home}",
+        f"Elsewhere: headrace tail analytics.{JOB} -f · headrace tail input.vehicle-position · headrace topics",
+    ]
+
+
+def _watch(stage: _Stage, connection: Connection, *, until: float | None, json: bool) -> None:
+    """Show the figures until the time is over or something ends."""
+    footer = _footer(stage.settings, connection)
+    last_line = 0.0
+    with contextlib.ExitStack() as stack:
+        live: Live | None = None
+        if terminal.out.is_terminal and not json:
+            live = stack.enter_context(Live(console=terminal.out, auto_refresh=False, transient=False))
+        while until is None or time.monotonic() < until:
+            stage.check()
+            now = time.monotonic()
+            shown = stage.gauges.snapshot(now=now)
+            if stage.first_result is None and shown.busiest:
+                stage.first_result = now - stage.began
+                if live is None and not json:
+                    terminal.line(f"First result after {stage.first_result:.1f} s.")
+            if live is not None:
+                live.update(screen(shown, job=JOB, footer=footer), refresh=True)
+            elif now - last_line >= _LINE_SECONDS:
+                last_line = now
+                if json:
+                    terminal.record({"event": "status", **shown.to_dict()})
+                else:
+                    terminal.line(status_line(shown))
+            time.sleep(_REFRESH_SECONDS)
+
+
+def _say_goodbye(stage: _Stage, *, json: bool) -> None:
+    now = time.monotonic()
+    shown = stage.gauges.snapshot(now=now)
+    elapsed = now - stage.began
+    if json:
+        terminal.record(
+            {"event": "summary", "elapsed": round(elapsed, 1), "first_result": stage.first_result, **shown.to_dict()}
+        )
+        return
+    for text in summary(shown, elapsed=elapsed, first_result=stage.first_result):
+        terminal.line(text)
+
+
+def demo(
+    ctx: typer.Context,
+    vehicles: Annotated[
+        int | None, typer.Option("--vehicles", metavar="N", help="How many vehicles drive.", show_default=False)
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", metavar="N", help="Positions per second, instead of --vehicles.", show_default=False),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--for",
+            metavar="SECONDS",
+            min=1,
+            help="Stop by itself, so long after Spark has started.",
+            show_default=False,
+        ),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget former demos instead of continuing.")] = False,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="Where Spark runs, such as local[2].", show_default=False),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", metavar="PORT", help="Port of the embedded broker.", show_default=False)
+    ] = None,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """Start broker, simulated fleet and Spark job, and watch vehicles being counted per map cell."""
+    options = Globals.of(ctx)
+    settings = options.settings(
+        broker__bootstrap=(bootstrap, "--bootstrap"),
+        broker__port=(port, "--port"),
+        simulator__vehicles=(vehicles, "--vehicles"),
+        simulator__rate=(rate, "--rate"),
+        spark__master=(master, "--master"),
+    )
+    code = ExitCode.OK
+    with only_one(settings.paths.home / "demo.lock", what="a demo"):
+        if fresh:
+            _forget(settings)
+        stage = _Stage(options, settings)
+        try:
+            with _signals_end_it():
+                with Steps() as steps:
+                    connection = _prepare(stage, steps)
+                until = None if seconds is None else time.monotonic() + seconds
+                _watch(stage, connection, until=until, json=json)
+        except _Ended as ended:
+            code = ExitCode.INTERRUPTED if ended.number == signal.SIGINT else ExitCode.OK
+        finally:
+            _clean_up(stage)
+        _say_goodbye(stage, json=json)
+    if code is not ExitCode.OK:
+        raise typer.Exit(int(code))
+
+
+def _clean_up(stage: _Stage) -> None:
+    """Stop everything; a second Ctrl-C must not leave half of it running."""
+    if not stage.children and stage.broker is None:
+        return
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+    began = time.monotonic()
+    terminal.note("Stopping ...")
+    try:
+        stage.stop()
+    except HeadraceError as problem:
+        terminal.error(problem)
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, before)
+    terminal.note(f"Everything stopped after {time.monotonic() - began:.1f} s.")

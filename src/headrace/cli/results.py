@@ -1,0 +1,113 @@
+"""The view's own reader of results: a plain consumer of the result topic, as any dashboard would be."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.gauges import Gauges, ResultRow
+from headrace.errors import BrokerError
+
+if TYPE_CHECKING:
+    from headrace.broker import Connection
+    from headrace.events.codec import Codec
+    from headrace.events.schemas.records_pb2 import Result
+
+
+def row_of(codec: Codec, value: bytes | None, millis: int) -> ResultRow | None:
+    """A record of a result topic as the view needs it; None for what is no windowed result.
+
+    Args:
+        codec: Reads the value.
+        value: The record's value.
+        millis: Kafka's timestamp of it.
+    """
+    from headrace.events.letters import Rejection
+    from headrace.events.schemas.records_pb2 import Result
+
+    event = codec.read(value)
+    payload = event if isinstance(event, Rejection) else codec.payload(event)
+    if not isinstance(payload, Result) or not payload.HasField("window_end") or payload.is_retraction:
+        return None
+    return ResultRow(
+        key=_cell(payload.key),
+        count=_count(payload),
+        window_end=payload.window_end.ToMicroseconds(),
+        published=millis * 1000,
+        on_time=payload.pane_timing in {"", "on_time"},
+    )
+
+
+def _cell(key: str) -> str:
+    # A cell is a 64-bit number inside; people and maps know it by its hexadecimal text.
+    return f"{int(key):x}" if key.isdigit() and len(key) > 15 else key
+
+
+def _count(result: Result) -> int:
+    for column in result.columns:
+        kind = column.WhichOneof("value")
+        if column.name != "cell" and kind in {"integer", "unsigned"}:
+            return int(getattr(column, kind))
+    return 0
+
+
+class ResultReader:
+    """Reads new results in a thread of its own and hands them to the gauges.
+
+    Args:
+        connection: Where.
+        topic: The result topic.
+        gauges: Who wants them.
+    """
+
+    def __init__(self, connection: Connection, topic: str, gauges: Gauges) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._gauges = gauges
+        self._stop = threading.Event()
+        self._problem: BrokerError | None = None
+        self._thread = threading.Thread(target=self._read, name="results", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what ended the reading."""
+        if self._problem is not None:
+            raise self._problem
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop.set()
+        self._thread.join(timeout=2)
+
+    def _read(self) -> None:
+        from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+
+        from headrace.broker.connection import ErrorWatch
+        from headrace.events.codec import Codec
+
+        codec = Codec()
+        watch = ErrorWatch(self._connection)
+        consumer: Any = Consumer(
+            self._connection.client_config(
+                group_id="headrace-demo", enable_auto_commit=False, isolation_level="read_committed"
+            )
+            | {"error_cb": watch}
+        )
+        try:
+            partitions = consumer.list_topics(self._topic, timeout=15).topics[self._topic].partitions
+            consumer.assign([TopicPartition(self._topic, number, OFFSET_END) for number in partitions])
+            while not self._stop.is_set():
+                messages = [m for m in consumer.consume(1000, timeout=0.2) if m.error() is None]
+                rows = (row_of(codec, message.value(), message.timestamp()[1]) for message in messages)
+                self._gauges.results([row for row in rows if row is not None], now=time.monotonic())
+                watch.check(consumer)
+        except BrokerError as problem:
+            self._problem = problem
+        except KafkaException as error:
+            self._problem = BrokerError(
+                f"cannot read results from {self._topic} at {self._connection.bootstrap}: {error.args[0].str()}",
+                hint="Is the broker still running? See `headrace broker status`.",
+            )
+        finally:
+            consumer.close()

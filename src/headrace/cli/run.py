@@ -1,0 +1,185 @@
+"""`headrace run`: run jobs on Spark until they are stopped.
+
+With `--json` standard output carries one JSON object per line, as `headrace.spark.progress` describes them: states
+(starting, warming, running, stopping, stopped, failed) and the progress of every micro-batch. Without it, a line of
+figures is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli import terminal
+from headrace.cli.connect import connect
+from headrace.cli.gauges import Gauges
+from headrace.cli.jobs import complete_job, known_jobs, pick
+from headrace.cli.options import Bootstrap, Globals, Json, UsageError
+from headrace.cli.progress import Steps
+from headrace.cli.stopping import Stop, stop_on_signals
+from headrace.cli.view import count, status_line
+
+if TYPE_CHECKING:
+    from headrace.config import Settings
+    from headrace.spark.progress import RunEvent
+    from headrace.stream import Job
+
+_REPORT_SECONDS = 5.0
+
+
+class Start(StrEnum):
+    """Where a job without a checkpoint begins to read."""
+
+    START = "start"
+    NOW = "now"
+
+
+def checkpoint_of(settings: Settings, jobs: Sequence[Job]) -> Path:
+    """The checkpoint directory of a set of jobs: their names, or a short name for a long list."""
+    names = "+".join(sorted(job.name for job in jobs))
+    if len(names) > 100:
+        import hashlib
+
+        names = f"{len(jobs)}-jobs-{hashlib.sha256(names.encode()).hexdigest()[:12]}"
+    return settings.checkpoint_directory / names
+
+
+@contextmanager
+def quiet_spark(log: Path) -> Iterator[None]:
+    """Send what Spark and its Java say on standard error to a file, and keep the terminal for us."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    kept = os.dup(sys.stderr.fileno())
+    with log.open("ab") as file, os.fdopen(kept, "w") as ours:
+        before = terminal.err.file
+        terminal.err.file = ours
+        os.dup2(file.fileno(), sys.stderr.fileno())
+        try:
+            yield
+        finally:
+            os.dup2(kept, sys.stderr.fileno())
+            terminal.err.file = before
+
+
+class _Reporter:
+    """Passes the job's events on: as JSON, or as a line of figures now and then."""
+
+    def __init__(self, *, json: bool) -> None:
+        self._json = json
+        self._gauges = Gauges()
+        self._shown = 0.0
+
+    def __call__(self, event: RunEvent) -> None:
+        report: dict[str, Any] = event.to_dict()
+        if self._json:
+            terminal.record(report)
+            return
+        now = time.monotonic()
+        self._gauges.progress(report, now=now)
+        is_state = report.get("event") == "state"
+        if is_state or now - self._shown >= _REPORT_SECONDS:
+            self._shown = now
+            shown = self._gauges.snapshot(now=now)
+            detail = f": {shown.detail}" if shown.detail else ""
+            terminal.note(f"{shown.state}{detail}" if is_state else status_line(shown, results=False))
+
+    def summary(self) -> str:
+        """What was done, in one line."""
+        shown = self._gauges.snapshot(now=time.monotonic())
+        return (
+            f"{count(shown.events)} events in, {count(shown.results)} results out, "
+            f"{count(shown.dead_letters)} dead letters, {count(shown.late)} late."
+        )
+
+
+def _run_in_thread(work: Any, stop: Stop) -> None:
+    """Run in a thread of its own, since pyspark would take over Ctrl-C in the main one."""
+    problems: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            work()
+        except BaseException as problem:  # noqa: BLE001 - it is raised again below, in the main thread
+            problems.append(problem)
+
+    thread = threading.Thread(target=target, name="jobs", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.2)
+    except KeyboardInterrupt:
+        stop.set()
+        raise
+    if problems:
+        raise problems[0]
+
+
+def run(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="JOB...", autocompletion=complete_job, show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Run all jobs.")] = False,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="Where Spark runs, such as local[2].", show_default=False),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the checkpoint: offsets and state.")] = False,
+    begin: Annotated[
+        Start, typer.Option("--from", help="Where to begin without a checkpoint: at the start of the topics, or now.")
+    ] = Start.START,
+    json: Json = False,
+) -> None:
+    """Run jobs on Spark, all in one query, until Ctrl-C. A second run continues where the first one stopped."""
+    if every == bool(names):
+        raise UsageError(
+            "name the jobs to run, or give --all", hint=f"Jobs: {', '.join(known_jobs())}. See `headrace jobs`."
+        )
+    chosen = list(known_jobs().values()) if every else pick(names or [])
+    settings = Globals.of(ctx).settings(
+        broker__bootstrap=(bootstrap, "--bootstrap"), spark__master=(master, "--master")
+    )
+    connection = connect(settings)
+
+    from headrace.spark.runner import RunOptions, run_jobs
+
+    from headrace.broker import SPARK_CONNECTOR, JarCache, find_java
+    from headrace.cli.topics import make_topics
+
+    java = find_java()
+    with Steps() as steps, steps.step("Jars of Spark's Kafka connector") as step:
+        jars = JarCache(settings.paths.jars, java=java).get(SPARK_CONNECTOR, progress=step.progress)
+    make_topics(connection)
+    options = RunOptions(
+        connection=connection,
+        master=settings.spark.master,
+        checkpoint=checkpoint_of(settings, chosen),
+        jars=list(jars),
+        key_groups=settings.spark.key_groups,
+        state_partitions=settings.spark.state_partitions,
+        cadence_ms=settings.spark.cadence_ms,
+        driver_memory=settings.spark.driver_memory,
+        max_events_per_batch=settings.spark.max_events_per_batch,
+        starting="earliest" if begin is Start.START else "latest",
+        fresh=fresh,
+    )
+    report = _Reporter(json=json)
+    log = settings.log_directory / "run.log"
+    terminal.note(f"Running {', '.join(job.name for job in chosen)} on {settings.spark.master}; Ctrl-C stops.")
+    with stop_on_signals() as stop, contextlib.nullcontext() if json else quiet_spark(log):
+        _run_in_thread(lambda: run_jobs(chosen, options, report, stop), stop)
+    if not json:
+        terminal.line(report.summary())
+        for job in chosen:
+            terminal.note(f"Results: headrace tail {job.result_topic}")
+    stop.finish()

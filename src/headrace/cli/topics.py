@@ -1,0 +1,148 @@
+"""`headrace topics`: what is in Kafka, and making what should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli import terminal
+from headrace.cli.connect import connect
+from headrace.cli.options import Bootstrap, Globals, Json, UsageError
+
+if TYPE_CHECKING:
+    from headrace.broker import Connection, TopicSpec
+
+_INPUTS = ("input.vehicle-position", "input.stop-event")
+#: Settings of a topic that people ask for.
+_SHOWN = ("cleanup.policy", "retention.ms", "retention.bytes", "segment.ms", "compression.type", "max.message.bytes")
+
+app = typer.Typer(no_args_is_help=False, help="List topics with the number of their records; create and describe them.")
+
+
+def declared_topics() -> list[TopicSpec]:
+    """Every topic that the jobs of this installation read or write."""
+    from headrace.broker import TopicSpec
+    from headrace.broker.topics import commit_spec, dead_letter_spec, late_spec
+    from headrace.cli.jobs import known_jobs
+
+    jobs = known_jobs().values()
+    inputs = dict.fromkeys([*_INPUTS, *(topic for job in jobs for topic in job.sources)])
+    specs = [TopicSpec(name=name, partitions=4, retention="1d") for name in inputs]
+    specs.append(dead_letter_spec())
+    for job in jobs:
+        specs += [TopicSpec(name=job.result_topic, partitions=4, retention="1d"), late_spec(job.result_topic)]
+    specs.append(commit_spec())
+    return list({spec.name: spec for spec in specs}.values())
+
+
+def make_topics(connection: Connection) -> tuple[str, ...]:
+    """Create the declared topics that are missing.
+
+    Returns:
+        Their names.
+    """
+    from headrace.broker import Topics
+
+    return Topics(connection).ensure(declared_topics()).created
+
+
+@app.callback(invoke_without_command=True)
+def topics(
+    ctx: typer.Context,
+    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics, too.")] = False,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """List topics with the number of their records; create and describe them."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from headrace.broker import Topics
+
+    connection = connect(Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap")))
+    found = Topics(connection).list(internal=internal)
+    if json:
+        terminal.document([{"name": t.name, "partitions": len(t.partitions), "records": t.count} for t in found])
+        return
+    if not found:
+        terminal.note("There are no topics. `headrace topics create` makes those of the jobs.")
+        return
+    terminal.rows(("topic", "partitions", "records"), [(t.name, str(len(t.partitions)), f"{t.count:,}") for t in found])
+    terminal.note("Look into one: headrace tail TOPIC")
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="One topic; all that the jobs need if left out.", show_default=False),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", metavar="N", min=1, help="Of a new topic.", show_default=False)
+    ] = None,
+    retention: Annotated[
+        str | None,
+        typer.Option("--retention", metavar="TIME", help='How long it keeps records: "7d".', show_default=False),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """Create the topics that the jobs need, or one of your own. What exists is left as it is."""
+    from headrace.broker import Topics, TopicSpec
+
+    if name is None and (partitions is not None or retention is not None):
+        raise UsageError("--partitions and --retention need a topic", hint="Write: headrace topics create TOPIC ...")
+    if name is None:
+        specs = declared_topics()
+    else:
+        known = {spec.name: spec for spec in declared_topics()}
+        specs = [known.get(name, TopicSpec(name=name))]
+        if partitions is not None or retention is not None:
+            specs = [TopicSpec(name=name, partitions=partitions or 4, retention=retention)]
+    connection = connect(Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap")))
+    done = Topics(connection).ensure(specs)
+    if json:
+        terminal.document(
+            {
+                "created": list(done.created),
+                "existing": list(done.existing),
+                "differences": [str(difference) for difference in done.differences],
+            }
+        )
+        return
+    for topic in done.created:
+        terminal.line(f"created {topic}")
+    for difference in done.differences:
+        terminal.note(f"Note: {difference}; it is left as it is.", style="yellow")
+    if not done.created:
+        terminal.line("Nothing to do: everything exists already.")
+
+
+@app.command()
+def describe(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """Show a topic's partitions, offsets and settings."""
+    from headrace.broker import Topics
+
+    connection = connect(Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap")))
+    found = Topics(connection).get(name)
+    config = {key: found.config[key] for key in _SHOWN if key in found.config}
+    if json:
+        partitions = [
+            {"partition": p.partition, "first": p.earliest, "end": p.latest, "records": p.count}
+            for p in found.partitions
+        ]
+        terminal.document({"name": name, "records": found.count, "partitions": partitions, "config": config})
+        return
+    terminal.line(f"{name}: {len(found.partitions)} partitions, {found.count:,} records")
+    terminal.rows(
+        ("partition", "first", "end", "records"),
+        [(str(p.partition), f"{p.earliest:,}", f"{p.latest:,}", f"{p.count:,}") for p in found.partitions],
+    )
+    for key, value in config.items():
+        terminal.line(f"{key} = {value}")
