@@ -1,52 +1,415 @@
 """Topics: declared, created, compared, listed, deleted.
 
-A job declares the topics it reads and writes as `TopicSpec`s; `Topics.ensure` creates what is missing and reports
-what is there but different. Nothing creates a topic by accident, since the broker does not make them on first use.
+A job declares the topics it reads and writes as `TopicSpec`s. `Topics.ensure` creates what is missing and reports
+what is there but different; it never changes or deletes a topic that holds data. Nothing creates a topic by accident,
+since the embedded broker does not make them on first use.
+
+Names follow one scheme: `input.*` is what comes in, `analytics.*` what jobs make of it. Beside them stand the topics
+for what does not fit: `input.dead-letter` for messages that cannot be decoded, `<result>.late` for events that came
+too late.
 """
 
 from __future__ import annotations
 
+import difflib
+import re
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from headrace.errors import BrokerError
+from headrace.broker.connection import Connection, ErrorWatch, kafka_error
+from headrace.errors import BrokerError, ConfigError
+from headrace.time.duration import DAY, HOUR, micros
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
+    from datetime import timedelta
 
-    from headrace.broker.connection import Connection
+    _Condition = Callable[[dict[str, int]], bool]
+
+CleanupPolicy = Literal["delete", "compact", "compact,delete"]
+Compression = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
+
+DEAD_LETTERS = "input.dead-letter"
+"""Where messages go that cannot be decoded."""
+
+COMMITS = "headrace.commits"
+"""Where exactly-once sinks note which batches are out; compacted, so that the last note of each key stays."""
+
+FOREVER = -1
+"""For `TopicSpec.retention`: keep everything."""
+
+_LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def late_topic(result: str) -> str:
+    """The topic for events that came too late for a job.
+
+    >>> late_topic("analytics.vehicle-distribution")
+    'analytics.vehicle-distribution.late'
+    """
+    return f"{result}.late"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSpec:
     """A topic as it should be.
 
-    >>> TopicSpec(name="input.vehicle-position", partitions=4).partitions
-    4
+    Args:
+        name: Its name.
+        partitions: How many partitions; at least as many as tasks are to read it side by side.
+        retention: How long records are kept: "7d", a timedelta, microseconds, or `FOREVER`; the broker's own setting
+            if not given.
+        cleanup: What happens to old records: deleted, or compacted to the last one of each key.
+        compression: How the broker stores records; "producer" keeps what the producer chose.
+        max_message_bytes: The largest batch it takes, the broker's own setting if not given.
+        replication: How many copies, the cluster's own setting if not given; one node can hold only one.
+
+    Raises:
+        ConfigError: The name or a number is not legal.
+
+    >>> TopicSpec(name="input.vehicle-position", retention="1h").config()["retention.ms"]
+    '3600000'
+    >>> TopicSpec(name="input/vehicle")
+    Traceback (most recent call last):
+    headrace.errors.ConfigError: The topic name 'input/vehicle' is not legal. Use letters, digits, '.', '_' and '-', ...
     """
 
     name: str
     partitions: int = 4
-    config: dict[str, str] = field(default_factory=dict)
+    retention: str | timedelta | int | None = None
+    cleanup: CleanupPolicy = "delete"
+    compression: Compression = "producer"
+    max_message_bytes: int | None = None
+    replication: int | None = None
+
+    def __post_init__(self) -> None:
+        if not _LEGAL_NAME.fullmatch(self.name) or self.name in (".", ".."):
+            raise ConfigError(
+                f"The topic name {self.name!r} is not legal",
+                hint="Use letters, digits, '.', '_' and '-', at most 249 of them.",
+            )
+        if self.partitions < 1:
+            raise ConfigError(f"Topic {self.name} has {self.partitions} partitions", hint="Give at least 1.")
+        kept = None if self.retention is None else micros(self.retention, what=f"retention of topic {self.name}")
+        if kept is not None and kept != FOREVER and kept < 1000:
+            raise ConfigError(f"Topic {self.name} keeps records for {self.retention}", hint="Give at least 1ms.")
+
+    def config(self) -> dict[str, str]:
+        """The topic's settings in Kafka's words, without those that are left to the broker."""
+        settings: dict[str, str] = {"cleanup.policy": self.cleanup}
+        if self.compression != "producer":
+            settings["compression.type"] = self.compression
+        if self.retention is not None:
+            kept = micros(self.retention)
+            settings["retention.ms"] = str(kept if kept == FOREVER else kept // 1000)
+            if kept != FOREVER:
+                # A segment is deleted as a whole, when its newest record has expired: it must not collect for longer.
+                settings["segment.ms"] = str(min(kept, 7 * DAY) // 1000)
+        if self.max_message_bytes is not None:
+            settings["max.message.bytes"] = str(self.max_message_bytes)
+        if "compact" in self.cleanup:
+            # The active segment is never compacted. Without this, a slow topic would wait a week.
+            settings["segment.ms"] = str(HOUR // 1000)
+        return settings
+
+
+def dead_letter_spec(*, name: str = DEAD_LETTERS, partitions: int = 1) -> TopicSpec:
+    """The topic for messages that cannot be decoded: kept for long, since somebody has to look at them.
+
+    Args:
+        name: Its name.
+        partitions: How many partitions; there should be little in it.
+    """
+    return TopicSpec(name=name, partitions=partitions, retention="30d", compression="zstd")
+
+
+def late_spec(result: str, *, partitions: int = 1) -> TopicSpec:
+    """The topic for events that came too late for a job.
+
+    Args:
+        result: The job's result topic.
+        partitions: How many partitions.
+    """
+    return TopicSpec(name=late_topic(result), partitions=partitions, retention="30d", compression="zstd")
+
+
+def commit_spec(*, name: str = COMMITS) -> TopicSpec:
+    """The topic where exactly-once sinks note which batches are out.
+
+    Args:
+        name: Its name.
+    """
+    return TopicSpec(name=name, partitions=1, cleanup="compact")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicDifference:
+    """A setting of an existing topic that is not as declared."""
+
+    topic: str
+    setting: str
+    declared: str
+    actual: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} has {self.setting} {self.actual}, but {self.declared} is declared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ensured:
+    """What `Topics.ensure` did and found."""
+
+    created: tuple[str, ...] = ()
+    existing: tuple[str, ...] = ()
+    differences: tuple[TopicDifference, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionInfo:
+    """A partition and the offsets it holds: `[earliest, latest)`."""
+
+    partition: int
+    earliest: int
+    latest: int
+
+    @property
+    def count(self) -> int:
+        """How many offsets it holds: records, and the marks of transactions; fewer records if it is compacted."""
+        return self.latest - self.earliest
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicInfo:
+    """A topic as it is."""
+
+    name: str
+    partitions: tuple[PartitionInfo, ...]
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many offsets all partitions hold; see `PartitionInfo.count`."""
+        return sum(partition.count for partition in self.partitions)
 
 
 class Topics:
-    """The topics of a Kafka cluster."""
+    """The topics of a Kafka cluster.
+
+    Args:
+        connection: How to reach it.
+        timeout: Seconds to wait for an answer.
+
+    >>> topics = Topics(Connection(bootstrap="127.0.0.1:9092"))  # doctest: +SKIP
+    >>> topics.ensure([TopicSpec(name="input.vehicle-position"), dead_letter_spec()])  # doctest: +SKIP
+    Ensured(created=('input.vehicle-position', 'input.dead-letter'), existing=(), differences=())
+    """
 
     def __init__(self, connection: Connection, *, timeout: float = 15.0) -> None:
-        self._admin = AdminClient(connection.client_config())
+        self._watch = ErrorWatch(connection)
+        self._admin = AdminClient(connection.client_config() | {"error_cb": self._watch})
         self._timeout = timeout
 
-    def ensure(self, specs: Sequence[TopicSpec]) -> None:
-        """Create the topics that are missing."""
-        new = [NewTopic(s.name, num_partitions=s.partitions, replication_factor=-1, config=s.config) for s in specs]
+    def ensure(self, specs: Iterable[TopicSpec], *, strict: bool = False) -> Ensured:
+        """Create the topics that are missing, and compare those that are there.
+
+        Args:
+            specs: The topics as they should be.
+            strict: Whether a difference is an error.
+
+        Raises:
+            BrokerError: A topic cannot be created, or (if `strict`) differs.
+        """
+        wanted = {spec.name: spec for spec in specs}
+        present = self._partitions()
+        missing = [spec for name, spec in wanted.items() if name not in present]
+        created = self._create(missing)
+        existing = [name for name in wanted if name not in created]
+        differences = self._compare([wanted[name] for name in existing])
+        if strict and differences:
+            raise BrokerError(
+                "; ".join(map(str, differences)).capitalize(),
+                hint="Change the declaration, or delete the topic (with its data) to have it made anew.",
+            )
+        return Ensured(created=tuple(created), existing=tuple(existing), differences=tuple(differences))
+
+    def require(self, names: Iterable[str]) -> None:
+        """See that topics are there.
+
+        Raises:
+            BrokerError: One is missing; names what is most like it.
+        """
+        present = self._partitions()
+        for name in names:
+            if name not in present:
+                raise missing_topic(name, present)
+
+    def overview(self, *, internal: bool = False) -> list[TopicInfo]:
+        """All topics by name, with the offsets they hold.
+
+        Args:
+            internal: Whether to list Kafka's own topics, too.
+        """
+        names = [name for name in self._partitions() if internal or not name.startswith("__")]
+        return self._describe(sorted(names))
+
+    def get(self, name: str) -> TopicInfo:
+        """A topic with its offsets and settings.
+
+        Raises:
+            BrokerError: There is no such topic.
+        """
+        self.require([name])
+        (info,) = self._describe([name])
+        return TopicInfo(name=info.name, partitions=info.partitions, config=self._configs([name])[name])
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete topics with all their data, and wait until they are gone.
+
+        Raises:
+            BrokerError: One is missing or cannot be deleted.
+        """
+        self.require(names)
+        futures = self._admin.delete_topics(list(names), request_timeout=self._timeout)
+        for name, future in futures.items():
+            self._await(future, f"Cannot delete topic {name}")
+        self._until(lambda present: not present.keys() & set(names), f"{', '.join(names)} to disappear")
+
+    def _create(self, specs: Sequence[TopicSpec]) -> list[str]:
+        if not specs:
+            return []
+        new = [
+            NewTopic(
+                spec.name,
+                num_partitions=spec.partitions,
+                replication_factor=-1 if spec.replication is None else spec.replication,
+                config=spec.config(),
+            )
+            for spec in specs
+        ]
+        created: list[str] = []
         for name, future in self._admin.create_topics(new, request_timeout=self._timeout).items():
-            try:
-                future.result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise BrokerError(f"Cannot create topic {name}: {error.args[0].str()}") from error
+            # Somebody else may have created it in the meantime; it is compared like any other, then.
+            if self._await(future, f"Cannot create topic {name}", accept=KafkaError.TOPIC_ALREADY_EXISTS):
+                created.append(name)
+        # The answer comes before every broker knows the topic: whoever produces at once would not find it.
+        wanted = {spec.name for spec in specs}
+        self._until(lambda present: wanted <= present.keys(), f"{', '.join(wanted)} to be ready")
+        return created
+
+    def _compare(self, specs: Sequence[TopicSpec]) -> list[TopicDifference]:
+        if not specs:
+            return []
+        present = self._partitions()
+        configs = self._configs([spec.name for spec in specs])
+        differences: list[TopicDifference] = []
+        for spec in specs:
+            pairs = [("partitions", str(spec.partitions), str(present.get(spec.name, 0)))]
+            config = configs[spec.name]
+            pairs += [(key, value, config.get(key, "")) for key, value in spec.config().items()]
+            differences += [
+                TopicDifference(topic=spec.name, setting=setting, declared=declared, actual=actual)
+                for setting, declared, actual in pairs
+                if declared != actual
+            ]
+        return differences
+
+    def _describe(self, names: Sequence[str]) -> list[TopicInfo]:
+        present = self._partitions()
+        pairs = [TopicPartition(name, partition) for name in names for partition in range(present.get(name, 0))]
+        earliest = self._offsets(pairs, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        latest = self._offsets(pairs, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return [
+            TopicInfo(
+                name=name,
+                partitions=tuple(
+                    PartitionInfo(
+                        partition=partition, earliest=earliest[name, partition], latest=latest[name, partition]
+                    )
+                    for partition in range(present.get(name, 0))
+                ),
+            )
+            for name in names
+        ]
+
+    def _offsets(self, pairs: Sequence[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        if not pairs:
+            return {}
+        futures = self._admin.list_offsets(dict.fromkeys(pairs, spec), request_timeout=self._timeout)
+        found: dict[tuple[str, int], int] = {}
+        for pair, future in futures.items():
+            answer = self._await(future, f"Cannot read the offsets of {pair.topic}")
+            found[pair.topic, pair.partition] = answer.offset
+        return found
+
+    def _configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        futures = self._admin.describe_configs(resources, request_timeout=self._timeout)
+        return {
+            resource.name: {
+                key: entry.value
+                for key, entry in self._await(future, f"Cannot read the settings of {resource.name}").items()
+                if entry.value is not None
+            }
+            for resource, future in futures.items()
+        }
+
+    def _partitions(self) -> dict[str, int]:
+        """The number of partitions of each topic that is ready for use."""
+        try:
+            metadata = self._admin.list_topics(timeout=self._timeout)
+        except KafkaException as error:
+            self._admin.poll(0)
+            raise self._watch.explain(kafka_error(error)) from error
+        return {
+            name: len(topic.partitions)
+            for name, topic in metadata.topics.items()
+            if topic.error is None and all(partition.leader >= 0 for partition in topic.partitions.values())
+        }
+
+    def _until(self, done: _Condition, what: str) -> None:
+        deadline = time.monotonic() + self._timeout
+        while not done(self._partitions()):
+            if time.monotonic() > deadline:
+                raise BrokerError(f"Kafka did not get {what} within {self._timeout:g} s", hint="Look at its log.")
+            time.sleep(0.02)
+
+    def _await(self, future: Future[Any], what: str, *, accept: int | None = None) -> Any:
+        try:
+            return future.result(self._timeout + 5) or True
+        except KafkaException as error:
+            cause = kafka_error(error)
+            if accept is not None and cause.code() == accept:
+                return None
+            if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):  # noqa: SLF001
+                self._admin.poll(0)
+                raise self._watch.explain(cause) from error
+            raise BrokerError(f"{what}: {cause.str()}", hint=_HINTS.get(cause.code(), "")) from error
+
+
+_HINTS = {
+    KafkaError.INVALID_REPLICATION_FACTOR: "The cluster has fewer brokers; lower the replication of the topic.",
+    KafkaError.POLICY_VIOLATION: "The cluster has rules for topics; ask who runs it.",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Your user may not do this; ask who runs the cluster.",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Your user may not do this; ask who runs the cluster.",
+}
+
+
+def missing_topic(name: str, present: Iterable[str]) -> BrokerError:
+    """The error for a topic that is not there.
+
+    Args:
+        name: The topic that was asked for.
+        present: The topics that are there.
+
+    >>> missing_topic("input.vehicle", ["input.vehicles", "analytics.cells"]).hint
+    'Did you mean input.vehicles? `headrace topics` lists all.'
+    """
+    like = difflib.get_close_matches(name, list(present), n=3)
+    guess = f"Did you mean {' or '.join(like)}? " if like else ""
+    return BrokerError(f"There is no topic {name}", hint=f"{guess}`headrace topics` lists all.")
