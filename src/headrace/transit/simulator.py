@@ -130,15 +130,21 @@ class Fleet:
         self._identity = _identities(self.network, line)
         self._gps_lost_in = lru_cache(maxsize=8)(self._gps_outages)
 
+    @property
+    def vehicle_ids(self) -> pl.Series:
+        """The name of each vehicle."""
+        return self._identity["vehicle_id"]
+
     def positions(self, second: int, *, seconds: int = 1) -> pl.DataFrame:
-        """Give the positions that vehicles report in [second, second + seconds), in no particular order.
+        """Give the positions that vehicles report in [second, second + seconds).
 
         Args:
             second: Seconds since `start`.
             seconds: How many seconds at once; fewer, larger frames are cheaper for a small fleet.
 
         Returns:
-            A frame with the columns of `POSITION_SCHEMA`, one row per vehicle and second.
+            A frame with the columns of `POSITION_SCHEMA`: second by second, one row per vehicle in the order of
+            `vehicle_ids`.
         """
         if seconds == 1:
             vehicle: Integers | slice = slice(None)

@@ -1,0 +1,34 @@
+"""How many vehicles are where: the newest position of each vehicle in the last 30 s, counted per H3 cell, every 5 s.
+
+Two steps in the same windows: per vehicle the newest cell (a vehicle that crossed three cells in half a minute counts
+once, where it was last), then per cell the number of vehicles. A vehicle without a position takes no part, but its
+reports still move event time on.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from headrace.events import VehiclePosition
+from headrace.geo import h3_cell
+from headrace.stream import Job, Stream
+from headrace.time import bounded
+from headrace.transit.topics import VEHICLE_POSITIONS
+from headrace.windows import count, latest, sliding
+
+job = Job(
+    name="vehicle-distribution",
+    description="Vehicles per H3 cell (resolution 9), by the newest position of each vehicle in the last 30 s",
+    stream=(
+        Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
+        .watermark(bounded("1s"), idle_after="30s")
+        .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
+        .filter(pl.col("cell").is_not_null())
+        .key_by("vehicle_id")
+        .window(sliding("30s", every="5s"))
+        .aggregate(cell=latest("cell"))
+        .key_by("cell")
+        .same_window()
+        .aggregate(vehicles=count())
+    ),
+)
