@@ -185,9 +185,10 @@ class KeyRun:
 
 @dataclass(slots=True)
 class Found:
-    """What came out: matches, and partial matches whose time was over."""
+    """What came out: matches and when each was decided, and partial matches whose time was over."""
 
     matches: list[Thread] = field(default_factory=list)
+    match_times: list[int] = field(default_factory=list)
     timed_out: list[Thread] = field(default_factory=list)
 
 
@@ -239,13 +240,14 @@ class Threads:
     def _any_mask(self, moves: list[Move]) -> NDArray[np.bool_]:
         union = np.zeros(self.rows.count, dtype=np.bool_)
         for move in moves:
-            mask, _ = self._term(move.condition)
+            mask, _ = self.term(move.condition)
             if mask is None:
                 return np.ones(self.rows.count, dtype=np.bool_)
             union |= mask
         return union
 
-    def _term(self, term: Term) -> tuple[NDArray[np.bool_] | None, _Asks]:
+    def term(self, term: Term) -> tuple[NDArray[np.bool_] | None, _Asks]:
+        """A conjunction as one mask over all rows, and what is left to ask with the path."""
         if term not in self._terms:
             mask: NDArray[np.bool_] | None = None
             asks: list[tuple[PathCondition, bool]] = []
@@ -261,8 +263,8 @@ class Threads:
         return self._terms[term]
 
     def _bind(self, move: Move) -> _Bound:
-        mask, asks = self._term(move.condition)
-        accepts = tuple((_packed(end_mask), end_asks) for end_mask, end_asks in map(self._term, move.accepts))
+        mask, asks = self.term(move.condition)
+        accepts = tuple((_packed(end_mask), end_asks) for end_mask, end_asks in map(self.term, move.accepts))
         rest = self.table.rests.get(move.target)
         bound = None if rest is None else rest.within
         return (_packed(mask), asks, move.kind, move.label, move.target, accepts, bound)
@@ -296,7 +298,7 @@ class Threads:
                 else:
                     found.timed_out.append(thread)
             run.threads = live
-            self._release(run, complete, found)
+            self.release(run, complete, found, deadline)
             run.deadline = min((thread.deadline for thread in run.threads), default=NEVER)
 
     def step(self, run: KeyRun, row: int, time: int, found: Found) -> None:
@@ -316,7 +318,7 @@ class Threads:
             )
         run.threads = threads
         if complete or run.held:
-            self._release(run, complete, found)
+            self.release(run, complete, found, time)
         run.deadline = min([thread.deadline for thread in run.threads], default=NEVER)
 
     def _follow(
@@ -377,21 +379,25 @@ class Threads:
             for mask, asks in accepts
         )
 
-    def _release(self, run: KeyRun, complete: list[Thread], found: Found) -> None:
-        """Let out the matches that nothing earlier can give away any more."""
+    def release(self, run: KeyRun, complete: list[Thread], found: Found, time: int) -> int:
+        """Let out the matches that nothing earlier can give away any more; returns the first row that is kept."""
         if self.skip.kind == "none":
             found.matches.extend(complete)
-            return
+            found.match_times.extend([time] * len(complete))
+            return 0
         # Sorting is stable: of matches with the same first row the preferred stays in front.
         run.held = sorted(run.held + complete, key=_start)
+        kept = 0
         while run.held:
             earliest = run.held[0]
             if any(thread.start < earliest.start for thread in run.threads):
-                return
+                break
             found.matches.append(earliest)
-            keep = self.skip.first_kept(earliest.path)
-            run.held = [thread for thread in run.held[1:] if thread.start >= keep]
-            run.threads = [thread for thread in run.threads if thread.start >= keep]
+            found.match_times.append(time)
+            kept = max(kept, self.skip.first_kept(earliest.path))
+            run.held = [thread for thread in run.held[1:] if thread.start >= kept]
+            run.threads = [thread for thread in run.threads if thread.start >= kept]
+        return kept
 
 
 def _start(thread: Thread) -> int:

@@ -1,0 +1,433 @@
+"""All matches of many keys at once.
+
+`headrace.cep.threads` follows the threads of one key, row by row, in Python. A key group has thousands of keys with a
+row or two each: here the same moves are made for all keys together. Threads are rows of a table (arrays for key, place
+in the program, path, deadline), paths are nodes in another (parent, label, row). One **round** takes the next row of
+every key that has one, and makes each move of the program for all threads that stand before it, as array operations.
+
+A round costs the same for one key as for thousands, so when few keys have rows left, their threads are handed to
+`Threads` and come back as table rows. The two give the same answer; a property test says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from headrace.cep.matcher import MatchLimitError, Path, Rows
+from headrace.cep.threads import DEFAULT_MAX_PARTIAL, NEVER, Found, KeyRun, Thread, Threads
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headrace.cep.program import Program, Term
+    from headrace.cep.skip import Skip
+
+Ints: TypeAlias = "NDArray[np.int64]"
+Bools: TypeAlias = "NDArray[np.bool_]"
+
+#: With fewer keys than this in a round, following each key by itself is quicker.
+FEW_KEYS: Final = 40
+
+_NONE: Final = np.empty(0, dtype=np.int64)
+
+
+class Nodes:
+    """Paths as a tree in a table: each node is a row under a label, after its parent (-1: none)."""
+
+    def __init__(self, parent: Ints = _NONE, label: Ints = _NONE, row: Ints = _NONE) -> None:
+        self._table = np.stack([parent, label, row])
+        self.count = len(parent)
+        self._paths: dict[int, Path] = {}
+
+    def add(self, parent: Ints, label: Ints, row: Ints) -> Ints:
+        """Add nodes; returns their numbers."""
+        first, self.count = self.count, self.count + len(parent)
+        if self.count > self._table.shape[1]:
+            grown = np.empty((3, max(2 * self.count, 1024)), dtype=np.int64)
+            grown[:, :first] = self._table[:, :first]
+            self._table = grown
+        self._table[:, first : self.count] = parent, label, row
+        return np.arange(first, self.count, dtype=np.int64)
+
+    def arrays(self) -> tuple[Ints, Ints, Ints]:
+        """Parent, label and row of all nodes."""
+        parent, label, row = self._table[:, : self.count]
+        return parent, label, row
+
+    def known_paths(self) -> dict[int, Path]:
+        """Paths that were asked for, by their last node."""
+        return self._paths
+
+    def path(self, node: int, names: tuple[str, ...]) -> Path:
+        """The path that ends at a node."""
+        parent, label, row = self.arrays()
+        chain = []
+        while node >= 0 and node not in self._paths:
+            chain.append(node)
+            node = int(parent[node])
+        path = self._paths[node] if node >= 0 else Path.EMPTY
+        for link in reversed(chain):
+            path = self._paths[link] = path.add(names[int(label[link])], int(row[link]))
+        return path
+
+
+@dataclass(slots=True)
+class ThreadTable:
+    """Threads of all keys; those of one key in the order of preference."""
+
+    key: Ints
+    at: Ints
+    node: Ints
+    start: Ints
+    start_time: Ints
+    deadline: Ints
+
+    @classmethod
+    def empty(cls) -> ThreadTable:
+        """No threads."""
+        return cls(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE)
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def pick(self, index: Ints | Bools) -> ThreadTable:
+        """Some of the threads, in the order of the index."""
+        return ThreadTable(*(column[index] for column in self.columns()))
+
+    def columns(self) -> tuple[Ints, ...]:
+        """The arrays in order."""
+        return (self.key, self.at, self.node, self.start, self.start_time, self.deadline)
+
+    @classmethod
+    def concat(cls, tables: list[ThreadTable]) -> ThreadTable:
+        """All threads of several tables."""
+        return cls(*(np.concatenate(columns) for columns in zip(*(t.columns() for t in tables), strict=True)))
+
+
+@dataclass(slots=True)
+class Decided:
+    """What came out, in order: the key, the last node of the path, and when it was decided."""
+
+    key: list[int]
+    node: list[int]
+    time: list[int]
+
+    def extend(self, key: Ints, node: Ints, time: Ints) -> None:
+        """Add several."""
+        self.key.extend(key.tolist())
+        self.node.extend(node.tolist())
+        self.time.extend(time.tolist())
+
+
+class Columnar:
+    """Follows the threads of all keys of a batch.
+
+    Args:
+        program: The compiled pattern.
+        rows: The rows of all keys, with masks and path conditions.
+        skip: What a match gives away.
+        nodes: Paths so far.
+        threads: Threads so far; keys are numbers from 0.
+        held: Matches that wait, by key.
+        max_partial: Bound on the partial matches of one key.
+        few_keys: With fewer keys in a round each is followed by itself.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        rows: Rows,
+        *,
+        skip: Skip,
+        nodes: Nodes,
+        threads: ThreadTable,
+        held: ThreadTable,
+        max_partial: int = DEFAULT_MAX_PARTIAL,
+        few_keys: int = FEW_KEYS,
+    ) -> None:
+        if rows.times is None:
+            raise HeadraceError("rows of many keys need times")
+        self.machine = Threads(program, rows, skip=skip, max_partial=max_partial)
+        self.program = program
+        self.rows = rows
+        self.times: Ints = rows.times
+        self.skip = skip
+        self.nodes = nodes
+        self.threads = threads
+        self.held: dict[int, list[Thread]] = {}
+        self.max_partial = max_partial
+        self.few_keys = few_keys
+        self.matches = Decided([], [], [])
+        self.timed_out = Decided([], [], [])
+        self._label_number = {name: number for number, name in enumerate(program.labels)}
+        table = self.machine.table
+        rests = [table.rests.get(at) for at in range(len(program.instructions))]
+        self._bounds = np.array([NEVER if r is None or r.within is None else r.within for r in rests], dtype=np.int64)
+        self._completes = np.array([r is not None and r.completes for r in rests], dtype=np.bool_)
+        self._bounded = bool((self._bounds < NEVER).any())
+        for thread, key in zip(self._objects(held), held.key.tolist(), strict=True):
+            self.held.setdefault(key, []).append(thread)
+
+    # Between tables and objects
+
+    def _objects(self, table: ThreadTable) -> list[Thread]:
+        names = self.program.labels
+        return [
+            Thread(at, self.nodes.path(node, names), start, start_time, deadline)
+            for at, node, start, start_time, deadline in zip(
+                *(column.tolist() for column in table.columns()[1:]), strict=True
+            )
+        ]
+
+    def _node_of(self, path: Path, known: dict[int, int]) -> int:
+        """The node of a path, added where it is not there yet."""
+        chain: list[Path] = []
+        link: Path | None = path
+        while link is not None and link.parent is not None and id(link) not in known:
+            chain.append(link)
+            link = link.parent
+        node = -1 if link is None or link.parent is None else known[id(link)]
+        for link in reversed(chain):
+            added = self.nodes.add(
+                np.array([node], dtype=np.int64),
+                np.array([self._label_number[link.label]], dtype=np.int64),
+                np.array([link.row], dtype=np.int64),
+            )
+            node = known[id(link)] = int(added[0])
+        return node
+
+    def _table(self, key: int, threads: list[Thread], known: dict[int, int]) -> ThreadTable:
+        columns = [(key, t.at, self._node_of(t.path, known), t.start, t.start_time, t.deadline) for t in threads]
+        return ThreadTable(*np.array(columns, dtype=np.int64).reshape(len(threads), 6).T)
+
+    def held_table(self) -> ThreadTable:
+        """The matches that wait."""
+        known = {id(path): node for node, path in self.nodes.known_paths().items()}
+        tables = [self._table(key, threads, known) for key, threads in self.held.items() if threads]
+        return ThreadTable.concat(tables) if tables else ThreadTable.empty()
+
+    # The run
+
+    def run(self, key_of_run: Ints, begin: Ints, end: Ints) -> None:
+        """Go through the rows of all keys.
+
+        Args:
+            key_of_run: The keys that have rows.
+            begin: Their first rows.
+            end: The rows after their last.
+        """
+        keys, begin, end = key_of_run, begin.copy(), end
+        while len(keys) >= self.few_keys:
+            self._round(keys, begin)
+            begin = begin + 1
+            left = begin < end
+            if not left.all():
+                keys, begin, end = keys[left], begin[left], end[left]
+        if len(keys):
+            self._each(keys, begin, end)
+
+    def _each(self, keys: Ints, begin: Ints, end: Ints) -> None:
+        """Follow some keys one by one."""
+        mine = np.isin(self.threads.key, keys)
+        taken = self.threads.pick(mine)
+        objects = self._objects(taken)
+        runs: dict[int, KeyRun] = {key: KeyRun(held=self.held.pop(key, [])) for key in keys.tolist()}
+        for key, thread in zip(taken.key.tolist(), objects, strict=True):
+            runs[key].threads.append(thread)
+        tables = [self.threads.pick(~mine)]
+        known: dict[int, int] = {id(path): node for node, path in self.nodes.known_paths().items()}
+        found_all: list[Found] = []
+        for key, first, last in zip(keys.tolist(), begin.tolist(), end.tolist(), strict=True):
+            run, found = runs[key], Found()
+            run.deadline = min((thread.deadline for thread in run.threads), default=NEVER)
+            self.machine.feed(run, first, last, found)
+            self._collect(key, found, known)
+            found_all.append(found)  # keeps the paths, whose identity is in `known`
+            if run.threads:
+                tables.append(self._table(key, run.threads, known))
+            if run.held:
+                self.held[key] = run.held
+        self.threads = ThreadTable.concat(tables)
+
+    def _collect(self, key: int, found: Found, known: dict[int, int]) -> None:
+        for thread, time in zip(found.matches, found.match_times, strict=True):
+            self.matches.key.append(key)
+            self.matches.node.append(self._node_of(thread.path, known))
+            self.matches.time.append(time)
+        for thread in found.timed_out:
+            self.timed_out.key.append(key)
+            self.timed_out.node.append(self._node_of(thread.path, known))
+            self.timed_out.time.append(thread.deadline)
+
+    def advance(self, time: int) -> None:
+        """End what is over at a time, for all keys."""
+        if len(self.threads):
+            self._expire(np.full(int(self.threads.key.max()) + 1, time, dtype=np.int64))
+
+    def _expire(self, time_of_key: Ints) -> None:
+        """End threads whose deadline is not after the time of their key; deadline by deadline within a key."""
+        while True:
+            threads = self.threads
+            over = threads.deadline <= time_of_key[threads.key]
+            if not over.any():
+                return
+            earliest = np.full(len(time_of_key), NEVER, dtype=np.int64)
+            np.minimum.at(earliest, threads.key[over], threads.deadline[over])
+            now = over & (threads.deadline == earliest[threads.key])
+            ended = threads.pick(now)
+            complete = self._completes[ended.at]
+            late = ended.pick(~complete)
+            self.timed_out.extend(late.key, late.node, late.deadline)
+            self.threads = threads.pick(~now)
+            touched = np.unique(ended.key)
+            self._release(ended.pick(complete), touched, earliest)
+
+    def _round(self, keys: Ints, row: Ints) -> None:
+        """Take one row of each key."""
+        size = max(int(keys.max()), int(self.threads.key.max()) if len(self.threads) else 0) + 1
+        row_of_key = np.full(size, -1, dtype=np.int64)
+        row_of_key[keys] = row
+        if len(self.threads):
+            time_of_key = np.full(size, -NEVER, dtype=np.int64)
+            time_of_key[keys] = self.times[row]
+            self._expire(time_of_key)
+        waiting = row_of_key[self.threads.key] < 0
+        resting, moving = self.threads.pick(waiting), self.threads.pick(~waiting)
+        moved, complete = self._moves(moving, row_of_key, keys, row)
+        self.threads = ThreadTable.concat([resting, moved])
+        if len(moved) > self.max_partial and int(np.bincount(moved.key).max()) > self.max_partial:
+            raise MatchLimitError(
+                f"one key has more than {self.max_partial} partial matches at once",
+                hint="Bound the pattern with within(...), use followed_by instead of followed_by_any, or a skip.",
+            )
+        if len(complete) or self.held:
+            time_of_key = np.zeros(size, dtype=np.int64)
+            time_of_key[keys] = self.times[row]
+            self._release(complete, keys, time_of_key)
+
+    def _moves(self, moving: ThreadTable, row_of_key: Ints, keys: Ints, row: Ints) -> tuple[ThreadTable, ThreadTable]:
+        """Move all threads that have a row, and begin new ones; returns threads and complete matches."""
+        table, within = self.machine.table, self.program.within
+        # Every key also has a thread that is about to begin; it comes after the others.
+        fresh = len(moving)
+        begin = ThreadTable(keys, np.full(len(keys), -1), np.full(len(keys), -1), row, self.times[row], row)
+        source = ThreadTable.concat([moving, begin])
+        rows_of = row_of_key[source.key]
+        stopped = np.zeros(len(source), dtype=np.bool_)
+        steps: list[tuple[Ints, Ints, Ints, Ints, Bools, Bools]] = []
+        order = 0
+        groups = [(table.start, np.arange(fresh, len(source), dtype=np.int64), True)]
+        groups += [(int(at), np.flatnonzero(moving.at == at), False) for at in np.unique(moving.at)]
+        for at, index, is_begin in groups:
+            for move in table.moves[at]:
+                if is_begin and move.kind != "take":
+                    continue
+                order += 1
+                chosen = index[self._holds(move.condition, index, rows_of, source)]
+                if not len(chosen):
+                    continue
+                if move.kind == "stop":
+                    stopped[chosen] = True
+                    continue
+                number = self._label_number[move.label] if move.kind == "take" else -1
+                accepted = np.zeros(len(chosen), dtype=np.bool_)
+                for term in move.accepts:
+                    accepted |= self._holds(term, chosen, rows_of, source)
+                count = len(chosen)
+                steps.append(
+                    (
+                        chosen,
+                        np.full(count, order),
+                        np.full(count, number),
+                        np.full(count, move.target),
+                        accepted,
+                        np.full(count, move.target >= 0),
+                    )
+                )
+        if not steps:
+            return ThreadTable.empty(), ThreadTable.empty()
+        columns = [np.concatenate(part) for part in zip(*steps, strict=True)]
+        sorted_by = np.lexsort((columns[1], columns[0]))
+        chosen, _, label, target, accepted, lives = (column[sorted_by] for column in columns)
+        lives = lives & ~stopped[chosen]
+        node = self._nodes_for(source, chosen, label, rows_of)
+        start_time = source.start_time[chosen]
+        deadline = np.full(len(chosen), NEVER) if within is None else start_time + within
+        if self._bounded:
+            bound = self._bounds[np.maximum(target, 0)]
+            last = self.times[self.nodes.arrays()[2][node]]
+            bounded = bound < NEVER
+            deadline[bounded] = np.minimum(deadline[bounded], last[bounded] + bound[bounded])
+        made = ThreadTable(source.key[chosen], target, node, source.start[chosen], start_time, deadline)
+        size = len(self.program.instructions)
+        return made.pick(_first_of(lives, node * size + target)), made.pick(_first_of(accepted, node))
+
+    def _nodes_for(self, source: ThreadTable, chosen: Ints, label: Ints, rows_of: Ints) -> Ints:
+        """The nodes after a move: new ones for rows taken, one for threads that share path and label."""
+        node = source.node[chosen].copy()
+        taking = label >= 0
+        if taking.any():
+            who, what = chosen[taking], label[taking]
+            # A thread that begins has no node yet; its key stands for it.
+            parent = np.where(source.node[who] >= 0, source.node[who], -2 - source.key[who])
+            _, first, inverse = np.unique(
+                parent * (len(self._label_number) + 1) + what, return_index=True, return_inverse=True
+            )
+            added = self.nodes.add(source.node[who][first], what[first], rows_of[who][first])
+            node[taking] = added[inverse]
+        return node
+
+    def _holds(self, term: Term, index: Ints, rows_of: Ints, source: ThreadTable) -> Bools:
+        """For which of some threads a condition holds."""
+        mask, asks = self.machine.term(term)
+        holds = np.ones(len(index), dtype=np.bool_) if mask is None else mask[rows_of[index]]
+        if asks:
+            names = self.program.labels
+            for place in np.flatnonzero(holds).tolist():
+                thread = int(index[place])
+                path, row = self.nodes.path(int(source.node[thread]), names), int(rows_of[thread])
+                holds[place] = all(bool(ask(row, path)) is wanted for ask, wanted in asks)
+        return holds
+
+    def _release(self, complete: ThreadTable, touched: Ints, time_of_key: Ints) -> None:
+        """Let out the matches that nothing earlier can give away any more."""
+        if self.skip.kind == "none":
+            self.matches.extend(complete.key, complete.node, time_of_key[complete.key])
+            return
+        for key, thread in zip(complete.key.tolist(), self._objects(complete), strict=True):
+            self.held.setdefault(key, []).append(thread)
+        keys = np.array([key for key in self.held if self.held[key]], dtype=np.int64)
+        keys = np.intersect1d(keys, touched)
+        if not len(keys):
+            return
+        mine = np.isin(self.threads.key, keys)
+        starts: dict[int, list[int]] = {}
+        for key, start in zip(self.threads.key[mine].tolist(), self.threads.start[mine].tolist(), strict=True):
+            starts.setdefault(key, []).append(start)
+        keep_of_key = np.zeros(len(time_of_key), dtype=np.int64)
+        known = {id(path): node for node, path in self.nodes.known_paths().items()}
+        for key in keys.tolist():
+            run = KeyRun([_started(start) for start in starts.get(key, [])], self.held.pop(key))
+            found = Found()
+            keep = self.machine.release(run, [], found, int(time_of_key[key]))
+            self._collect(key, found, known)
+            keep_of_key[key] = keep
+            if run.held:
+                self.held[key] = run.held
+        if keep_of_key.any():
+            self.threads = self.threads.pick(self.threads.start >= keep_of_key[self.threads.key])
+
+
+def _started(start: int) -> Thread:
+    return Thread(-1, Path.EMPTY, start, 0, NEVER)
+
+
+def _first_of(wanted: Bools, identity: Ints) -> Ints:
+    """The first of each identity among the wanted, in order."""
+    index = np.flatnonzero(wanted)
+    _, first = np.unique(identity[index], return_index=True)
+    return index[np.sort(first)]
