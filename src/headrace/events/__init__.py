@@ -6,7 +6,8 @@ schemas themselves are in `headrace/events/schemas/*.proto`, and `docs/schemas.m
 
 from __future__ import annotations
 
-from headrace.events.codec import ENCODING_HEADER, Codec, Decoded, Encoding
+from headrace.events.codec import Codec
+from headrace.events.decoding import ENCODING_HEADER, Decoded, Encoding
 from headrace.events.layout import Layout
 from headrace.events.letters import Reason, Rejection, dead_letter
 from headrace.events.registry import EventType, TypeRegistry

@@ -19,7 +19,7 @@ from headrace.errors import SchemaError
 from headrace.events.layout import INSTANT_TYPE, SPAN_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -130,20 +130,26 @@ def _enum_names(node: Node, column: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string()).take(encoded.indices)
 
 
-def unfinish(layout: Layout, frame: pl.DataFrame) -> pa.RecordBatch:
+def unfinish(layout: Layout, frame: pl.DataFrame, *, packed: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
     """Turn the columns of a frame into raw ones; a column that the frame lacks is null, or protobuf's default.
+
+    Args:
+        layout: The layout.
+        frame: The columns; others than the layout's are ignored.
+        packed: Columns that are already Arrow arrays of the finished type.
 
     Raises:
         SchemaError: A column has a type or a value that the field cannot hold.
     """
     arrays = []
     for node in layout.nodes:
-        field = node.finished_field()
-        if node.name not in frame.columns:
+        if packed is not None and node.name in packed:
+            arrays.append(_unfinish_column(layout, node, packed[node.name]))
+        elif node.name in frame.columns:
+            column = _to_arrow(layout, frame.get_column(node.name), node.finished_field().type)
+            arrays.append(_unfinish_column(layout, node, column))
+        else:
             arrays.append(_absent(node, frame.height))
-            continue
-        series = frame.get_column(node.name)
-        arrays.append(_unfinish_column(layout, node, _to_arrow(layout, series, field.type)))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([node.raw_field() for node in layout.nodes]))
 
 

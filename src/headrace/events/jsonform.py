@@ -51,9 +51,14 @@ def message_to_dict(message: Message) -> dict[str, Any]:
     return result
 
 
+def text(content: dict[str, Any]) -> str:
+    """Python values as one line of JSON."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
 def dumps(event: Event, registry: TypeRegistry) -> bytes:
     """An event as one line of JSON."""
-    return json.dumps(to_dict(event, registry), ensure_ascii=False, separators=(",", ":")).encode()
+    return text(to_dict(event, registry)).encode()
 
 
 def loads(value: bytes, registry: TypeRegistry) -> Event | Rejection:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["plain", "enum", "instant", "span", "wrapper", "struct"]
 
+#: The field that makes a message type open; see `cells`.
+OPEN_FIELD = "columns"
 #: Deeper messages stay bytes, so that no schema can make the decoders recurse without end.
 MAX_DEPTH = 12
 #: A schema that unfolds to more messages than this is a mistake, or an attack.
@@ -127,6 +129,8 @@ class Layout:
 
     Attributes:
         name: The type's full name.
+        field_names: All its fields, also those that are no columns of this layout.
+        is_open: Whether its messages carry columns of their own; see `cells`.
         nodes: The columns.
         file: The reading schema, one file that depends on no other.
         root: The reading schema's descriptor of the type.
@@ -148,6 +152,8 @@ class Layout:
             self.nodes = tuple(by_name[name] for name in columns)
         #: Everything that is read; more than `nodes` where a column is one of several of a oneof.
         self.read_nodes = every
+        self.field_names: tuple[str, ...] = tuple(field.name for field in descriptor.fields)
+        self.is_open: bool = is_open(descriptor)
         pool = descriptor_pool.DescriptorPool()
         pool.AddSerializedFile(self.file.SerializeToString())
         self.root: Descriptor = pool.FindMessageTypeByName(f"{self.file.package}.{builder.root_name}")
@@ -159,6 +165,13 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"Layout({self.name}, {len(self.nodes)} columns)"
+
+
+def is_open(descriptor: Descriptor) -> bool:
+    """Whether messages of this type carry columns of their own (a field `repeated headrace.v1.Column columns`)."""
+    field = descriptor.fields_by_name.get(OPEN_FIELD)
+    inner = None if field is None else field.message_type
+    return field is not None and inner is not None and field.is_repeated and inner.full_name == "headrace.v1.Column"
 
 
 class _Builder:
