@@ -7,11 +7,14 @@ Run over plain tuples `(vehicle_id, event_time in microseconds, latitude, longit
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import h3
 import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 Row = tuple[str, int, float | None, float | None]
 #: (window start, window end) in microseconds -> cell -> vehicles
@@ -56,9 +59,10 @@ def distribution(rows: Iterable[Row]) -> Answer:
 class Watched:
     """The same with a watermark: rows come in batches, and a window takes no rows any more once it is over.
 
-    One source partition, `bounded("1s")`: after a batch the watermark is the newest event time seen, less a second (rows
-    without a position count, too: the watermark comes before the filter). A window is over when the watermark has reached its
-    end; a row for a window that was over before its batch is not counted there, and it is late if all its windows were.
+    One source partition, `bounded("1s")`: after a batch the watermark is the newest event time seen, less a second
+    (rows without a position count, too: the watermark comes before the filter). A window is over when the watermark
+    has reached its end; a row for a window that was over before its batch is not counted there, and it is late if all
+    its windows were.
     """
 
     watermark: int | None = None
@@ -71,7 +75,7 @@ class Watched:
         """Take a batch, and give the windows that it completes."""
         newest = self.watermark
         for row in rows:
-            vehicle, time, latitude, longitude = row
+            _, time, latitude, longitude = row
             newest = time - BOUND if newest is None else max(newest, time - BOUND)
             if latitude is None or longitude is None:
                 continue

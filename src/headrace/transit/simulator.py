@@ -129,6 +129,8 @@ class Fleet:
         self._lay_out_paths()
         self._identity = _identities(self.network, line)
         self._gps_lost_in = lru_cache(maxsize=8)(self._gps_outages)
+        # The end of a second is the beginning of the next one.
+        self._planned = lru_cache(maxsize=2)(self._timetable_seconds)
 
     @property
     def vehicle_ids(self) -> pl.Series:
@@ -163,13 +165,11 @@ class Fleet:
             A frame with the columns of `STOP_SCHEMA`, in no particular order.
         """
         every = np.arange(self.vehicles)
-        before, after = (
-            self.motion.bend(slice(None), np.full(self.vehicles, float(at))) for at in (second, second + 1)
-        )
+        before, after = self._planned(second), self._planned(second + 1)
         vehicle, crossed, moment = [], [], []
         for kind in (STAND, ACCELERATE):
-            rows, boundary = self._crossed(before.second, after.second, kind)
-            share = (boundary - before.second[rows]) / (after.second[rows] - before.second[rows])
+            rows, boundary = self._crossed(before, after, kind)
+            share = (boundary - before[rows]) / (after[rows] - before[rows])
             vehicle.append(every[rows])
             crossed.append(boundary)
             moment.append(second * 1000 + np.minimum(share * 1000, 999).astype(np.int64))
@@ -242,6 +242,9 @@ class Fleet:
         speed = np.maximum(begin_speed + acceleration * since, 0.0)
         distance = table.distance[phase] + (begin_speed + acceleration * since / 2) * since
         return _State(vehicle, phase, second, round_begin, distance, speed, acceleration, delay)
+
+    def _timetable_seconds(self, second: int) -> Floats:
+        return self.motion.bend(slice(None), np.full(self.vehicles, float(second))).second
 
     def _crossed(self, before: Floats, after: Floats, kind: int) -> tuple[Integers, Floats]:
         """Find the vehicles that enter a phase of a kind between two moments, and the timetable second of that."""
