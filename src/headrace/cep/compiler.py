@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from headrace.cep.conditions import Columns, Condition, bind, is_iterative, masks_of
+from headrace.cep.conditions import Columns, Condition, bind, columns_of, is_iterative, masks_of
 from headrace.cep.matcher import Rows
 from headrace.cep.program import (
     Accept,
@@ -62,21 +62,42 @@ class Compiled:
     conditions: tuple[Condition | Term, ...]
     skip: Skip
 
-    def rows(self, frame: pl.DataFrame, times: NDArray[np.int64] | None) -> Rows:
-        """Make rows ready for the machine: all masks at once, and functions for what depends on the match."""
+    def rows(
+        self, frame: pl.DataFrame, times: NDArray[np.int64] | None, *, history: pl.DataFrame | None = None
+    ) -> Rows:
+        """Make rows ready for the machine: all masks at once, and functions for what depends on the match.
+
+        Args:
+            frame: The rows to match.
+            times: The times of the rows of the history and the frame.
+            history: Earlier rows of partial matches; they come before the frame, and may have fewer columns.
+        """
+        before = 0 if history is None else history.height
         masks: dict[int, NDArray[np.bool_]] = {}
         paths: dict[int, PathCondition] = {}
-        columns = Columns(frame)
         plain = {n: c for n, c in enumerate(self.conditions) if isinstance(c, pl.Expr)}
-        masks.update(zip(plain, masks_of(frame, list(plain.values())), strict=True))
+        for number, mask in zip(plain, masks_of(frame, list(plain.values())), strict=True):
+            masks[number] = np.concatenate([np.zeros(before, dtype=np.bool_), mask]) if before else mask
+        columns = Columns(frame if history is None else pl.concat([history, frame.select(history.columns)]))
         for number, condition in enumerate(self.conditions):
             if isinstance(condition, pl.Expr):
                 continue
             if isinstance(condition, tuple):
-                self._join(number, condition, masks, paths, frame.height)
+                self._join(number, condition, masks, paths, before + frame.height)
             else:
-                paths[number] = bind(condition, frame, columns)
-        return Rows(frame.height, masks, paths, times)
+                paths[number] = bind(condition, frame, columns, before)
+        return Rows(before + frame.height, masks, paths, times)
+
+    def columns_matched(self) -> frozenset[str] | None:
+        """The columns of rows matched earlier that conditions read; None if that cannot be known."""
+        needed: frozenset[str] = frozenset()
+        for condition in self.conditions:
+            if not isinstance(condition, (pl.Expr, tuple)):
+                more = columns_of(condition)
+                if more is None:
+                    return None
+                needed |= more
+        return needed
 
     @staticmethod
     def _join(

@@ -133,10 +133,17 @@ class MatchExpr:
     A comparison or calculation with None is None, and None does not match.
     """
 
-    def __init__(self, evaluate: Callable[[RowView, Matched], Any], text: str, names: frozenset[str]) -> None:
+    def __init__(
+        self,
+        evaluate: Callable[[RowView, Matched], Any],
+        text: str,
+        names: frozenset[str] = frozenset(),
+        columns: frozenset[str] = frozenset(),
+    ) -> None:
         self._evaluate = evaluate
         self._text = text
         self.names = names
+        self.columns = columns
 
     def __call__(self, row: RowView, so_far: Matched) -> Any:
         """The value for a row and the rows matched before it."""
@@ -158,8 +165,10 @@ class MatchExpr:
             two = right(row, so_far) if isinstance(right, MatchExpr) else right
             return None if one is None or two is None else apply(one, two)
 
-        names = self.names | (other.names if isinstance(other, MatchExpr) else frozenset())
-        return MatchExpr(evaluate, f"({left!r} {sign} {right!r})", names)
+        text = f"({left!r} {sign} {right!r})"
+        if not isinstance(other, MatchExpr):
+            return MatchExpr(evaluate, text, self.names, self.columns)
+        return MatchExpr(evaluate, text, self.names | other.names, self.columns | other.columns)
 
     def __add__(self, other: object) -> MatchExpr:
         return self._with("+", operator.add, other)
@@ -209,7 +218,7 @@ class MatchExpr:
         return self._with("|", lambda a, b: bool(a) or bool(b), other)
 
     def __invert__(self) -> MatchExpr:
-        return MatchExpr(lambda row, so_far: not self(row, so_far), f"~{self!r}", self.names)
+        return MatchExpr(lambda row, so_far: not self(row, so_far), f"~{self!r}", self.names, self.columns)
 
     def __bool__(self) -> bool:
         raise PlanError(
@@ -219,7 +228,7 @@ class MatchExpr:
 
 def current(column: str) -> MatchExpr:
     """The value of a column in the row that is asked about."""
-    return MatchExpr(lambda row, _: row[column], f"current({column!r})", frozenset())
+    return MatchExpr(lambda row, _: row[column], f"current({column!r})", columns=frozenset({column}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +246,7 @@ class matched:  # noqa: N801  reads as a function: matched("rising").sum("price"
             lambda _, so_far: getattr(so_far, what)(self.name, column),
             f"matched({self.name!r}).{what}({column!r})",
             frozenset({self.name}),
+            frozenset({column}),
         )
 
     def count(self) -> MatchExpr:
@@ -329,16 +339,35 @@ def masks_of(frame: pl.DataFrame, conditions: Sequence[pl.Expr]) -> list[NDArray
     return masks
 
 
-def bind(condition: Condition, frame: pl.DataFrame, columns: Columns) -> PathCondition:
-    """Make an iterative condition ready for a batch."""
+def columns_of(condition: Condition) -> frozenset[str] | None:
+    """The columns of rows matched earlier that an iterative condition reads; None if that cannot be known."""
+    if isinstance(condition, pl.Expr):
+        return frozenset()
+    if isinstance(condition, MatchExpr):
+        return condition.columns
     if isinstance(condition, Combined):
-        parts = [bind(part, frame, columns) for part in condition.parts]
+        parts = [columns_of(part) for part in condition.parts]
+        return None if any(part is None for part in parts) else frozenset().union(*(part or () for part in parts))
+    return None
+
+
+def bind(condition: Condition, frame: pl.DataFrame, columns: Columns, before: int) -> PathCondition:
+    """Make an iterative condition ready for a batch.
+
+    Args:
+        condition: What to ask.
+        frame: The rows of the batch.
+        columns: The values of the rows before the batch, then of the batch.
+        before: How many rows there are before the batch.
+    """
+    if isinstance(condition, Combined):
+        parts = [bind(part, frame, columns, before) for part in condition.parts]
         if condition.how == "and":
             return lambda row, path: all(part(row, path) for part in parts)
         return lambda row, path: any(part(row, path) for part in parts)
     if isinstance(condition, pl.Expr):
         mask = masks_of(frame, [condition])[0].tolist()
-        return lambda row, _: mask[row]
+        return lambda row, _: mask[row - before]
     asked = condition
     return lambda row, path: bool(asked(RowView(columns, row), Matched(columns, path)))
 

@@ -1,0 +1,272 @@
+"""Matching as rows arrive.
+
+Rows of each key come in event-time order, in pieces, each piece with a watermark; matches come out as soon as they are
+decided, and time bounds end at the watermark without a new row. What is kept between two pieces is small and exact:
+
+- the **rows** that are part of partial matches, only with the columns that are still needed,
+- the paths of the partial matches as a table of **nodes** (parent, label, row),
+- the **threads** themselves: where in the program each one waits,
+- matches that are complete and **held**, because an earlier partial match may give them away.
+
+A key without partial matches has nothing there. The cost of a piece follows its rows and the partial matches that are
+under way. However the rows are cut into pieces, the answer is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from headrace.cep.columnar import FEW_KEYS, Columnar, Decided, Nodes, ThreadTable
+from headrace.cep.threads import DEFAULT_MAX_PARTIAL
+from headrace.engine.operator import EVENT_TIME
+from headrace.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from headrace.cep.columnar import Bools, Ints
+    from headrace.cep.compiler import Compiled
+
+_NODES = ("parent", "label", "row")
+_THREADS = ("at", "node", "start", "start_time", "deadline")
+
+
+def _empty(columns: tuple[str, ...]) -> pl.DataFrame:
+    return pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is under way, for all keys; a value that can be saved as four frames.
+
+    Args:
+        rows: The rows of partial matches; None before the first row.
+        nodes: Paths.
+        threads: Partial matches.
+        held: Complete matches that wait.
+    """
+
+    rows: pl.DataFrame | None = None
+    nodes: pl.DataFrame = field(default_factory=lambda: _empty(_NODES))
+    threads: pl.DataFrame = field(default_factory=lambda: _empty(_THREADS))
+    held: pl.DataFrame = field(default_factory=lambda: _empty(_THREADS))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self.threads.height and not self.held.height
+
+    def frames(self) -> dict[str, pl.DataFrame]:
+        """The frames to save."""
+        frames = {"nodes": self.nodes, "threads": self.threads, "held": self.held}
+        return frames if self.rows is None else {"rows": self.rows, **frames}
+
+    @classmethod
+    def of(cls, frames: dict[str, pl.DataFrame]) -> Progress:
+        """What `frames` saved."""
+        if not {"nodes", "threads", "held"} <= frames.keys():
+            raise StateError(f"saved pattern state has only {sorted(frames)}", hint="Start the job afresh.")
+        return cls(frames.get("rows"), frames["nodes"], frames["threads"], frames["held"])
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Matches, or partial matches that timed out, of one piece.
+
+    Args:
+        detail: Their rows, in order: the number of the match as `#match`, its element (by number) as `#label`, and the
+            columns that are kept.
+        times: For each match, when it was decided, in microseconds.
+        keys: For each match, its key columns.
+    """
+
+    detail: pl.DataFrame
+    times: NDArray[np.int64]
+    keys: pl.DataFrame
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What came of one piece of rows."""
+
+    progress: Progress
+    matches: Piece
+    timed_out: Piece
+
+
+class StreamMatcher:
+    """Matches a compiled pattern over a stream of rows of many keys.
+
+    Args:
+        compiled: The pattern.
+        key: The key columns; none for one key.
+        columns: Columns that the results need, beside the key and the time; None for all.
+        time: The column with the event time.
+        max_partial: Bound on the partial matches of one key.
+        few_keys: See `headrace.cep.columnar`.
+
+    >>> from datetime import datetime, timezone
+    >>> from headrace.cep.compiler import compile_pattern
+    >>> from headrace.cep.pattern import Pattern
+    >>> up = Pattern.begin("low", pl.col("v") < 2).next("high", pl.col("v") > 5)
+    >>> matcher = StreamMatcher(compile_pattern(up), key=["k"])
+    >>> def at(second): return datetime(2025, 1, 1, 0, 0, second, tzinfo=timezone.utc)
+    >>> rows = pl.DataFrame({"k": ["a", "b", "a"], "v": [1, 1, 9], "event_time": [at(0), at(1), at(2)]})
+    >>> one = matcher.advance(Progress(), rows[:2], watermark=0)
+    >>> two = matcher.advance(one.progress, rows[2:], watermark=0)
+    >>> len(one.matches), two.matches.detail["v"].to_list(), two.matches.keys.rows()
+    (0, [1, 9], [('a',)])
+    """
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        *,
+        key: Sequence[str] = (),
+        columns: Sequence[str] | None = None,
+        time: str = EVENT_TIME,
+        max_partial: int = DEFAULT_MAX_PARTIAL,
+        few_keys: int = FEW_KEYS,
+    ) -> None:
+        self.compiled = compiled
+        self.key = list(key)
+        self.time = time
+        self.max_partial = max_partial
+        self.few_keys = few_keys
+        asked = compiled.columns_matched()
+        self._kept = None if columns is None or asked is None else {*columns, *asked, time, *self.key}
+
+    def kept(self, columns: Sequence[str]) -> list[str]:
+        """Of the columns of the rows, those that are kept for partial matches."""
+        return [name for name in columns if self._kept is None or name in self._kept]
+
+    def advance(self, progress: Progress, rows: pl.DataFrame, watermark: int) -> Advance:
+        """Match the next rows.
+
+        Args:
+            progress: What is under way.
+            rows: New rows, in event-time order within each key; none is older than what came before in its key.
+            watermark: No row before this time will follow.
+        """
+        kept = self.kept(rows.columns)
+        history = progress.rows if progress.rows is not None else rows[:0].select(kept)
+        before = history.height
+        rows, key_of_row, unique_keys = self._number_keys(history, rows)
+        frame = pl.concat([history, rows.select(kept)]) if before else rows.select(kept)
+        times: Ints = frame[self.time].dt.epoch("us").to_numpy().astype(np.int64, copy=False)
+        run = Columnar(
+            self.compiled.program,
+            self.compiled.rows(rows, times, history=history),
+            skip=self.compiled.skip,
+            nodes=Nodes(*(progress.nodes[name].to_numpy().astype(np.int64) for name in _NODES)),
+            threads=_load(progress.threads, key_of_row),
+            held=_load(progress.held, key_of_row),
+            max_partial=self.max_partial,
+            few_keys=self.few_keys,
+        )
+        if rows.height:
+            new = key_of_row[before:]
+            begin = np.flatnonzero(np.r_[True, new[1:] != new[:-1]])
+            run.run(new[begin], begin + before, np.r_[begin[1:], len(new)] + before)
+        run.advance(watermark)
+        return Advance(
+            _save(run, frame),
+            self._piece(run, run.matches, frame, unique_keys),
+            self._piece(run, run.timed_out, frame, unique_keys),
+        )
+
+    def _number_keys(self, history: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints, pl.DataFrame]:
+        """Number the keys; returns the rows sorted by key, the key of each row (history first), and the keys."""
+        if not self.key:
+            count = history.height + rows.height
+            return rows, np.zeros(count, dtype=np.int64), pl.DataFrame(height=1)
+        both = pl.concat([history.select(self.key), rows.select(self.key)])
+        unique = both.unique(maintain_order=True).with_row_index("#key")
+        numbers = both.join(unique, on=self.key, how="left", nulls_equal=True, maintain_order="left")["#key"]
+        key_of_row: Ints = numbers.to_numpy().astype(np.int64)
+        new = key_of_row[history.height :]
+        if len(new) and (new[1:] < new[:-1]).any():
+            order = np.argsort(new, kind="stable")
+            rows = rows[order]
+            key_of_row = np.concatenate([key_of_row[: history.height], new[order]])
+        return rows, key_of_row, unique.drop("#key")
+
+    def _piece(self, run: Columnar, decided: Decided, frame: pl.DataFrame, keys: pl.DataFrame) -> Piece:
+        time = np.array(decided.time, dtype=np.int64)
+        order = np.argsort(time, kind="stable")
+        node = np.array(decided.node, dtype=np.int64)[order]
+        match, label, row = _unwind(run.nodes, node)
+        detail = frame[row].with_columns(pl.Series("#match", match), pl.Series("#label", label))
+        key = np.array(decided.key, dtype=np.int64)[order]
+        return Piece(detail, time[order], keys[key] if self.key else pl.DataFrame(height=len(key)))
+
+
+def _load(threads: pl.DataFrame, key_of_row: Ints) -> ThreadTable:
+    if not threads.height:
+        return ThreadTable.empty()
+    columns = [threads[name].to_numpy().astype(np.int64) for name in _THREADS]
+    # A thread belongs to the key of its first row.
+    return ThreadTable(key_of_row[columns[2]], *columns)
+
+
+def _unwind(nodes: Nodes, ends: Ints) -> tuple[Ints, Ints, Ints]:
+    """All rows of the paths that end at some nodes: number of the path, label and row, oldest first."""
+    parent, label, row = nodes.arrays()
+    match = np.arange(len(ends), dtype=np.int64)
+    parts: list[tuple[Ints, Ints, Ints]] = []
+    node = ends
+    while len(node):
+        parts.append((match, label[node], row[node]))
+        up = parent[node]
+        more = up >= 0
+        node, match = up[more], match[more]
+    if not parts:
+        none = np.empty(0, dtype=np.int64)
+        return none, none, none
+    # Later parts are older rows: turned around, each path has its oldest row first.
+    matches, labels, rows = (np.concatenate(column[::-1]) for column in zip(*parts, strict=True))
+    order = np.argsort(matches, kind="stable")
+    return matches[order], labels[order], rows[order]
+
+
+def _save(run: Columnar, frame: pl.DataFrame) -> Progress:
+    """Keep what the threads still need, numbered afresh."""
+    threads, held = run.threads, run.held_table()
+    parent, label, row = run.nodes.arrays()
+    needed: Bools = np.zeros(run.nodes.count, dtype=np.bool_)
+    node = np.unique(np.concatenate([threads.node, held.node]))
+    while len(node):
+        needed[node] = True
+        node = np.unique(parent[node])
+        node = node[node >= 0]
+        node = node[~needed[node]]
+    rows: Bools = np.zeros(frame.height, dtype=np.bool_)
+    rows[row[needed]] = True
+    new_node = np.cumsum(needed) - 1
+    new_row = np.cumsum(rows) - 1
+    up = parent[needed]
+    nodes = (np.where(up >= 0, new_node[np.maximum(up, 0)], -1), label[needed], new_row[row[needed]])
+
+    def table(threads: ThreadTable) -> pl.DataFrame:
+        _, at, node, start, start_time, deadline = threads.columns()
+        if not len(at):
+            return _empty(_THREADS)
+        return pl.DataFrame(
+            dict(zip(_THREADS, (at, new_node[node], new_row[start], start_time, deadline), strict=True))
+        )
+
+    return Progress(
+        frame.filter(pl.Series(rows)),
+        pl.DataFrame(dict(zip(_NODES, nodes, strict=True))) if needed.any() else _empty(_NODES),
+        table(threads),
+        table(held),
+    )
