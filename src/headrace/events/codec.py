@@ -13,7 +13,6 @@ Bad data. `decode` does not raise for anything that is in the data. A record tha
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -155,9 +154,7 @@ class Codec:
         values = self._envelope.write(envelope)
         if encoding == "binary":
             return values
-        return pa.array(
-            [jsonform.dumps(Event.FromString(value), self.registry) for value in values.to_pylist()], pa.binary()
-        )
+        return pa.array([self._to_json_form(Event.FromString(value)) for value in values.to_pylist()], pa.binary())
 
     def encode_dead_letters(
         self, dead: pl.DataFrame, *, now: int | None = None, encoding: Encoding = "binary"
@@ -200,7 +197,7 @@ class Codec:
             _set_time(event.ingestion_timestamp, ingestion_time)
         event.details.type_url = entry.type_url
         event.details.value = payload.SerializeToString()
-        return jsonform.dumps(event, self.registry) if encoding == "json" else event.SerializeToString()
+        return self._to_json_form(event) if encoding == "json" else event.SerializeToString()
 
     def read(self, value: bytes | None) -> Event | Rejection:
         """Read one event of either encoding, or say why it cannot be read; unknown fields stay in a binary event."""
@@ -234,15 +231,27 @@ class Codec:
         It differs from the JSON encoding in one thing: the columns of a result are an object of plain values.
         """
         event = self.read(value)
-        if isinstance(event, Event):
-            payload = self.payload(event)
-            if not isinstance(payload, Rejection) or payload.reason in (Reason.UNKNOWN_TYPE, Reason.MISSING_DETAILS):
-                content = jsonform.to_dict(event, self.registry)
-                if not isinstance(payload, Rejection) and is_open(self.registry.get(type(payload)).descriptor):
-                    content["details"][cells.FIELD] = cells.to_values(getattr(payload, cells.FIELD))
-                return jsonform.text(content)
-            event = payload
-        return json.dumps({"dead_letter": {"reason": event.reason, "text": event.text, "event_type": event.event_type}})
+        if isinstance(event, Rejection):
+            return _rejection_text(event)
+        payload = self.payload(event)
+        if isinstance(payload, Rejection) and payload.reason is Reason.MALFORMED_DETAILS:
+            return _rejection_text(payload)
+        try:
+            content = jsonform.to_dict(event, self.registry)
+        except jsonform.NoJsonFormError as error:
+            return _rejection_text(
+                Rejection(Reason.NO_JSON_FORM, str(error), event.details.type_url.rpartition("/")[2])
+            )
+        entry = self.registry.resolve(event.details.type_url)
+        if entry is not None and is_open(entry.descriptor):
+            content["details"][cells.FIELD] = cells.to_values(getattr(payload, cells.FIELD))
+        return jsonform.text(content)
+
+    def _to_json_form(self, event: Event) -> bytes:
+        try:
+            return jsonform.dumps(event, self.registry)
+        except jsonform.NoJsonFormError as error:
+            raise SchemaError(f"an event cannot be written as JSON: {error}", hint="Write it as binary.") from error
 
     # ---------------------------------------------------------------- readers
 
@@ -288,6 +297,12 @@ def _check_columns(frame: pl.DataFrame, layout: Layout) -> list[str]:
             f"column {EVENT_TIME!r} has nulls", hint="Every event needs a time: drop such rows or fill them."
         )
     return own
+
+
+def _rejection_text(rejection: Rejection) -> str:
+    return jsonform.text(
+        {"dead_letter": {"reason": rejection.reason, "text": rejection.text, "event_type": rejection.event_type}}
+    )
 
 
 def _set_time(stamp: Any, instant: int | datetime) -> None:

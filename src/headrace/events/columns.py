@@ -105,9 +105,9 @@ def _spans(column: pa.StructArray) -> tuple[pa.Array, NDArray[np.bool_] | None]:
 
 
 def _seconds_and_nanos(column: pa.StructArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    seconds = column.field(0).to_numpy(zero_copy_only=False)
-    nanos = column.field(1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return seconds, nanos
+    # Under a missing timestamp the numbers may be missing too, and NumPy has no missing integers.
+    seconds, nanos = (pc.fill_null(child, 0).to_numpy(zero_copy_only=False) for child in _children(column))
+    return seconds, nanos.astype(np.int64)
 
 
 def _micros(

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from headrace.events.columns import MAX_SECONDS, MICROS, MIN_SECONDS
 from headrace.events.layout import Layout
 from headrace.events.schemas.records_pb2 import DeadLetter
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: At most so many bytes of a value or key are kept in a dead letter.
 KEPT_BYTES = 65_536
 #: At most so many characters of a reason's text.
 KEPT_TEXT = 500
+
+#: Microseconds from the year 1 to the end of 9999.
+SHOWABLE = (MIN_SECONDS * MICROS, (MAX_SECONDS + 1) * MICROS - 1)
 
 #: The columns of dead letters, as `DeadLetter` has them.
 SCHEMA: pl.Schema = Layout(DeadLetter.DESCRIPTOR).schema
@@ -51,6 +54,8 @@ class Reason(StrEnum):
     """The type of the details is not registered."""
     MALFORMED_DETAILS = "malformed_details"
     """The details are no message of the type they say."""
+    NO_JSON_FORM = "no_json_form"
+    """A tool was to show as JSON what JSON cannot say; never on a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +85,40 @@ class Letters:
 
     def frame(self, values: pa.Array, origin: dict[str, pa.Array], *, job: str | None) -> pl.DataFrame:
         """Make dead letters of the rejected rows, in the order of the batch."""
-        rows = [
-            dead_letter(
-                rejection,
-                values[row].as_py(),
-                job=job,
-                **{name: column[row].as_py() for name, column in origin.items()},
-            )
-            for row, rejection in sorted(self.entries.items())
-        ]
-        return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+        positions = sorted(self.entries)
+        rows = pa.array(positions, pa.int64())
+        rejections = [self.entries[row] for row in positions]
+        here = {name: column.take(rows) for name, column in origin.items()}
+        value = pc.fill_null(values.take(rows), b"")
+        key = here.get("key", pa.nulls(len(rows), pa.binary())).cast(pa.binary())
+        return pl.DataFrame(
+            {
+                "reason": [str(rejection.reason) for rejection in rejections],
+                "text": [rejection.text for rejection in rejections],
+                "value": _series(pc.binary_slice(value, 0, KEPT_BYTES)),
+                "value_size": _series(pc.binary_length(value)),
+                "key": _series(pc.binary_slice(key, 0, KEPT_BYTES)),
+                "key_size": _series(pc.fill_null(pc.binary_length(key), 0)),
+                **{name: _series(here[name]) if name in here else None for name in ("topic", "partition", "offset")},
+                "record_timestamp": _record_times(here["timestamp"]) if "timestamp" in here else None,
+                "job": job,
+                "event_type": [rejection.event_type for rejection in rejections],
+            },
+            schema=SCHEMA,
+        )
+
+
+def _series(column: pa.Array) -> pl.Series:
+    return pl.Series(pl.from_arrow(column))
+
+
+def _record_times(column: pa.Array) -> pl.Series:
+    """Kafka's timestamps; a producer may send any number, so one that no calendar shows is left out."""
+    times = _series(column)
+    if isinstance(times.dtype, pl.Datetime):
+        times = times.dt.cast_time_unit("us")
+    micros = times.cast(pl.Int64).to_frame("t").select(pl.when(pl.col("t").is_between(*SHOWABLE)).then("t"))
+    return micros.to_series().cast(pl.Datetime("us", "UTC"))
 
 
 def dead_letter(
