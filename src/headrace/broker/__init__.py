@@ -13,24 +13,49 @@ Spark needs the jars of its Kafka connector, and the same connection:
 
 from __future__ import annotations
 
-from headrace.broker.connection import Connection
+from headrace.broker.connection import SPARK_REDACTION, Connection
+from headrace.broker.consumer import Consumer, Record
 from headrace.broker.datadir import BrokerState, DataDirectory
+from headrace.broker.detached import BrokerStatus
 from headrace.broker.embedded import EmbeddedBroker
 from headrace.broker.jars import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache
 from headrace.broker.java import Java, find_java
 from headrace.broker.process import GuardedProcess
+from headrace.broker.producer import FencedError, Producer, TransactionalProducer
 from headrace.broker.progress import Progress, silent
 from headrace.broker.server import ServerSettings
-from headrace.broker.topics import Topics, TopicSpec
+from headrace.broker.topics import (
+    COMMITS,
+    DEAD_LETTERS,
+    Topics,
+    TopicSpec,
+    commit_spec,
+    dead_letter_spec,
+    late_spec,
+    late_topic,
+)
 
 __all__ = [
     "EmbeddedBroker",
     "ServerSettings",
     "BrokerState",
+    "BrokerStatus",
     "DataDirectory",
     "Connection",
+    "SPARK_REDACTION",
     "Topics",
     "TopicSpec",
+    "DEAD_LETTERS",
+    "COMMITS",
+    "dead_letter_spec",
+    "late_spec",
+    "late_topic",
+    "commit_spec",
+    "Producer",
+    "TransactionalProducer",
+    "FencedError",
+    "Consumer",
+    "Record",
     "JarCache",
     "SPARK_CONNECTOR",
     "EMBEDDED_BROKER",

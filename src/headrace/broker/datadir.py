@@ -43,13 +43,23 @@ NODE_ID = 1
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerState:
-    """What a running broker tells other processes."""
+    """What a running broker tells other processes.
+
+    Args:
+        pid: Its process id.
+        port: The port on 127.0.0.1 that it listens on.
+        started_at: When it was ready, in ISO 8601, UTC.
+        kafka_version: The version of Kafka.
+        detached: Whether it stays when the process that started it ends.
+        class_archive: Where it leaves its class data when it ends; see `headrace.broker.archive`.
+    """
 
     pid: int
     port: int
     started_at: str
     kafka_version: str
     detached: bool
+    class_archive: str = ""
 
     @property
     def bootstrap(self) -> str:
@@ -137,7 +147,7 @@ class DataDirectory:
                 raise _no_space(self.path, error.strerror or str(error)) from error
             raise EnvironmentProblem(
                 f"Cannot write the broker's data directory {self.path}: {error.strerror} ({error.filename})",
-                hint="Choose another with --data-dir, or make it writable for you.",
+                hint="Choose another directory (broker.data_directory), or make it writable for you.",
             ) from error
 
     def acquire(self, *, patience: float = 0.5) -> int:
@@ -166,7 +176,7 @@ class DataDirectory:
                 who = f"process {state.pid}, {state.bootstrap}" if state else "it is just starting"
                 raise BrokerError(
                     f"The data directory {self.path} is in use by another broker ({who})",
-                    hint="Use that one, stop it (headrace broker stop), or choose another --data-dir.",
+                    hint="Use that one, stop it (`headrace broker stop`), or set broker.data_directory to another one.",
                 ) from None
             return descriptor
 
@@ -199,6 +209,11 @@ class DataDirectory:
             draft.write_text(json.dumps(asdict(state), indent=2) + "\n", "utf-8")
             draft.replace(self._state_file)
 
+    def keep_old_log(self) -> None:
+        """Put the log of the last broker aside, so that what is in the log is of this one."""
+        with contextlib.suppress(FileNotFoundError):
+            self.log_file.replace(self.log_file.with_suffix(".log.old"))
+
     def clear_state(self) -> None:
         """Forget the broker that ran here."""
         with contextlib.suppress(FileNotFoundError):
@@ -224,8 +239,12 @@ class DataDirectory:
             )
             draft.replace(self.kafka / "meta.properties")
 
-    def tail(self, lines: int = 200) -> list[str]:
-        """The last lines of both logs, the JVM's own first."""
+    def tail(self, lines: int = 500) -> list[str]:
+        """The last lines of what the JVM itself said, and of Kafka's log.
+
+        Args:
+            lines: How many of each.
+        """
         result: list[str] = []
         for path in (self.out_file, self.log_file):
             with contextlib.suppress(OSError), path.open("rb") as file:
@@ -237,7 +256,7 @@ class DataDirectory:
 def _no_space(path: Path, detail: str) -> EnvironmentProblem:
     return EnvironmentProblem(
         f"The disk of the broker's data directory {path} is full: {detail}",
-        hint="Free some room, choose another --data-dir, or lower the retention of the topics.",
+        hint="Free some room, choose another directory (broker.data_directory), or lower the retention of the topics.",
     )
 
 

@@ -30,46 +30,48 @@ _CAUSES: tuple[_Cause, ...] = (
         re.compile(r"No space left on device|Disk quota exceeded|File too large"),
         EnvironmentProblem,
         "The disk of the broker's data directory {data} is full",
-        "Free some room, choose another --data-dir, or lower the retention of the topics.",
+        "Free some room, choose another directory (broker.data_directory), or lower the retention of the topics.",
     ),
     _Cause(
         re.compile(r"Address already in use"),
         EnvironmentProblem,
         "The broker's port was taken while it started",
-        "Choose another port with --port, or leave it out to get a free one.",
+        "Choose another port (broker.port), or 0 for any free one.",
     ),
     _Cause(
         re.compile(r"Failed to acquire lock on file"),
         BrokerError,
         "The data directory {data} is in use by another broker",
-        "Stop it, or choose another --data-dir.",
+        "Stop it, or choose another directory (broker.data_directory).",
     ),
     _Cause(
         re.compile(r"OutOfMemoryError|Could not reserve enough space|Cannot allocate memory|unable to create native"),
         EnvironmentProblem,
         "The broker has too little memory",
-        "Raise --memory (or lower it, if the machine has less), and look for other large processes.",
+        "Raise broker.memory (or lower it, if the machine has less), and look for other large processes.",
     ),
     _Cause(
         re.compile(r"Invalid (maximum|initial) heap size|Too small (maximum|initial) heap"),
         EnvironmentProblem,
         "Java refuses the broker's memory setting",
-        "Give --memory as a number with m or g, such as 512m.",
+        "Give broker.memory as a number with m or g, such as 512m.",
     ),
     _Cause(
         re.compile(r"Read-only file system|AccessDeniedException|Permission denied"),
         EnvironmentProblem,
         "The broker cannot write its data directory {data}",
-        "Choose another with --data-dir, or make it writable for you.",
+        "Choose another directory (broker.data_directory), or make it writable for you.",
     ),
     _Cause(
         re.compile(r"Invalid cluster\.id|Stored node id|meta\.properties|CorruptRecordException|Corrupt"),
         BrokerError,
         "The data in {data} is damaged or belongs to another broker",
-        "Move it away or choose another --data-dir to start afresh.",
+        "Move it away or choose another directory (broker.data_directory) to start afresh.",
     ),
 )
 
+# A broker that recovers from a crash speaks of corruption, too, but only warns.
+_HARMLESS = re.compile(r"^\S+ (TRACE|DEBUG|INFO|WARN) ")
 _SERIOUS = re.compile(r"\b(ERROR|FATAL)\b|Exception|^Error")
 
 
@@ -84,7 +86,7 @@ def explain(lines: Iterable[str], *, data: Path) -> HeadraceError | None:
     >>> explain(["java.io.IOException: No space left on device"], data=Path("/data")).message
     "The disk of the broker's data directory /data is full"
     """
-    serious = list(lines)
+    serious = [line for line in lines if not _HARMLESS.match(line)]
     for cause in _CAUSES:
         for line in serious:
             if cause.pattern.search(line):

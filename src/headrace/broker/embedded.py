@@ -7,8 +7,10 @@ the parent is killed with SIGKILL. For one that stays, see `headrace.broker.deta
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from headrace.broker import archive
 from headrace.broker.connection import Connection
 from headrace.broker.jars import JarCache
 from headrace.broker.launcher import Launcher, ended
@@ -79,10 +81,12 @@ class EmbeddedBroker:
         """Stop it cleanly; does nothing when it is not running."""
         if self._process is None:
             return
-        process, self._process, self._state = self._process, None, None
-        process.stop()
+        process, state = self._process, self._running
+        self._process = self._state = None
+        code = process.stop()
         self.data.clear_state()
-        self._launcher.adopt_archive()
+        if state.class_archive:
+            archive.adopt(Path(state.class_archive), clean=code in archive.CLEAN_EXITS)
 
     def check(self) -> None:
         """See that it is still running.

@@ -9,6 +9,8 @@ that end, and the guard stops the command: SIGTERM first, SIGKILL after the grac
 the same. A forked child of the parent may hold the pipe open, too, so the guard also looks at its parent's process id
 now and then.
 
+A parent that wants the command to stay after all writes "R" into the lifeline before it ends.
+
 The other direction is covered by the kernel (Linux): the command gets SIGKILL when the guard itself is killed, and
 what the command left running is inherited by the guard, which ends it. The guard exits with the command's status.
 
@@ -30,6 +32,8 @@ import time
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.5
+RELEASE = b"R"
+"""What a parent writes into the lifeline to let the command outlive it."""
 
 
 def _prctl(option: int, value: int) -> None:
@@ -94,6 +98,7 @@ def _run(lifeline: int, report: int, grace: float, command: list[str]) -> int:
     os.close(report)
 
     stop_at: float | None = None
+    released = False
     watched = [lifeline, wake_read]
     while child.poll() is None:
         now = time.monotonic()
@@ -103,10 +108,13 @@ def _run(lifeline: int, report: int, grace: float, command: list[str]) -> int:
             break
         wait = _POLL_SECONDS if stop_at is None else min(_POLL_SECONDS, stop_at - now)
         ready, _, _ = select.select(watched, [], [], wait)
-        stop = os.getppid() != parent
-        if lifeline in ready and not os.read(lifeline, 4096):
-            watched.remove(lifeline)
-            stop = True
+        if lifeline in ready:
+            # The order matters: a parent may release us and end before we come to look.
+            said = os.read(lifeline, 4096)
+            released |= RELEASE in said
+            if not said:
+                watched.remove(lifeline)
+        stop = not released and (lifeline not in watched or os.getppid() != parent)
         if wake_read in ready:
             stop |= any(number != signal.SIGCHLD for number in os.read(wake_read, 4096))
         if stop and stop_at is None:

@@ -8,7 +8,6 @@ Kafka's directory, start the JVM, wait until it answers. Only how the process is
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 import subprocess
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from headrace.broker.archive import ClassArchive
 from headrace.broker.connection import Connection
 from headrace.broker.datadir import BrokerState, DataDirectory
 from headrace.broker.diagnosis import explain, worst_line
@@ -25,7 +25,7 @@ from headrace.broker.jars import EMBEDDED_BROKER, JarCache, pinned
 from headrace.broker.java import Java, find_java
 from headrace.broker.ports import accepts, check_port, free_port
 from headrace.broker.server import HOST, ServerSettings, java_command, logging_configuration, server_properties
-from headrace.errors import BrokerError, HeadraceError
+from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,6 @@ class Launcher:
         self._cache = cache
         self._java = java
         self._progress = progress
-        self._draft_archive: Path | None = None
 
     def start(self, spawn: Callable[[list[str], int], P], *, detached: bool) -> tuple[P, BrokerState]:
         """Start a broker and wait until it answers.
@@ -89,14 +88,13 @@ class Launcher:
         with self.data.explained():
             lock = self.data.acquire()
         try:
-            if self._settings.port is not None:
-                check_port(self._settings.port, purpose="the broker")
+            self._port()  # before the long work; it is asked for again when it is needed
             java = self._java or find_java()
             jars = self._cache.get(EMBEDDED_BROKER, progress=self._progress)
             if not self.data.formatted:
                 self._progress("setting up a new Kafka data directory")
                 self.data.format(self._bootstrap_checkpoint(java, jars))
-            attempts = 1 if self._settings.port is not None else _FREE_PORT_ATTEMPTS
+            attempts = _FREE_PORT_ATTEMPTS if self._settings.port is None or self._settings.port_fallback else 1
             while True:
                 attempts -= 1
                 try:
@@ -111,7 +109,7 @@ class Launcher:
     def _attempt(
         self, spawn: Callable[[list[str], int], P], lock: int, java: Java, jars: tuple[Path, ...], *, detached: bool
     ) -> tuple[P, BrokerState]:
-        port = self._settings.port or free_port()
+        port = self._port()
         properties = server_properties(
             self.data, port=port, controller_port=free_port(), extra=self._settings.properties
         )
@@ -119,7 +117,8 @@ class Launcher:
             self.data.clear_state()
             self.data.properties_file.write_text(properties, "utf-8")
             (self.data.path / "log4j2.xml").write_text(logging_configuration(self.data), "utf-8")
-            self.data.log_file.write_bytes(b"")
+            self.data.keep_old_log()
+        options, draft = ClassArchive.of(java, jars, directory=self._cache.directory).options()
         command = java_command(
             java,
             "kafka.Kafka",
@@ -127,7 +126,7 @@ class Launcher:
             jars=jars,
             data=self.data,
             memory=self._settings.memory,
-            options=self._archive_options(java, jars),
+            options=options,
         )
         self._progress(f"starting Kafka {KAFKA_VERSION} at {HOST}:{port}")
         process = spawn(command, lock)
@@ -139,6 +138,7 @@ class Launcher:
                 started_at=datetime.now(UTC).isoformat(timespec="seconds"),
                 kafka_version=KAFKA_VERSION,
                 detached=detached,
+                class_archive=draft,
             )
             self.data.write_state(state)
         except BaseException:
@@ -146,6 +146,20 @@ class Launcher:
             raise
         log.info("Kafka %s runs at %s:%d, process %d, log %s", KAFKA_VERSION, HOST, port, state.pid, self.data.log_file)
         return process, state
+
+    def _port(self) -> int:
+        wanted = self._settings.port
+        if wanted is None:
+            return free_port()
+        try:
+            check_port(wanted, purpose="the broker")
+        except EnvironmentProblem as error:
+            if not self._settings.port_fallback:
+                raise
+            port = free_port()
+            self._progress(f"{error.message}; using {port} instead")
+            return port
+        return wanted
 
     def _await_ready(self, process: BrokerProcess, port: int) -> None:
         deadline = time.monotonic() + self._settings.start_timeout
@@ -179,7 +193,7 @@ class Launcher:
             content = kept.read_bytes()
             if content:
                 return content
-        with tempfile.TemporaryDirectory(prefix=".format-", dir=self._cache.directory) as work:
+        with tempfile.TemporaryDirectory(prefix="format-", dir=self.data.temporary) as work:
             scratch = DataDirectory(Path(work))
             scratch.temporary.mkdir()
             scratch.properties_file.write_text(
@@ -204,25 +218,11 @@ class Launcher:
                     hint="Run `headrace doctor`; it checks Java and the jars.",
                 )
             content = made.read_bytes()
-            made.replace(kept)
+            with contextlib.suppress(OSError):  # a shared cache may be read-only
+                draft = kept.with_suffix(f".{os.getpid()}.draft")
+                draft.write_bytes(content)
+                draft.replace(kept)
         return content
-
-    def _archive_options(self, java: Java, jars: tuple[Path, ...]) -> list[str]:
-        """Class data sharing halves the start: the first broker to end cleanly leaves an archive for the next."""
-        key = hashlib.sha256("\n".join([java.version, str(java.executable.resolve()), *map(str, jars)]).encode())
-        archive = self._cache.directory / f"kafka-{KAFKA_VERSION}-{key.hexdigest()[:12]}.jsa"
-        self._draft_archive = None
-        quiet = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-        if archive.exists():
-            return [*quiet, f"-XX:SharedArchiveFile={archive}"]
-        self._archive = archive
-        self._draft_archive = archive.with_suffix(f".{os.getpid()}.draft")
-        return [*quiet, f"-XX:ArchiveClassesAtExit={self._draft_archive}"]
-
-    def adopt_archive(self) -> None:
-        """Take over the archive that a cleanly stopped broker left."""
-        if self._draft_archive is not None and self._draft_archive.exists():
-            self._draft_archive.replace(self._archive)
 
 
 def ended(data: DataDirectory, code: int, what: str) -> HeadraceError:

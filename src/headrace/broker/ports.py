@@ -54,11 +54,11 @@ def check_port(port: int, *, purpose: str) -> None:
                 owner = port_owner(port)
                 raise EnvironmentProblem(
                     f"Port {port} for {purpose} is taken" + (f" by {owner}" if owner else ""),
-                    hint="Stop that process, choose another --port, or leave it out to get a free one.",
+                    hint="Stop that process, or choose another port.",
                 ) from error
             raise EnvironmentProblem(
                 f"Port {port} for {purpose} cannot be used: {error.strerror}",
-                hint="Choose another --port; those below 1024 need rights.",
+                hint="Choose another port; those below 1024 need rights.",
             ) from error
 
 

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
+from headrace.broker.guard import RELEASE
 from headrace.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
@@ -126,6 +127,20 @@ class GuardedProcess:
             with contextlib.suppress(ProcessLookupError):
                 self._guard.send_signal(signal.SIGTERM)
         return self.wait(self._grace + 30)
+
+    def release(self) -> None:
+        """Let it outlive us after all; from now on, only its process id leads to it.
+
+        Raises:
+            EnvironmentProblem: It has ended already.
+        """
+        try:
+            os.write(self._lifeline, RELEASE)
+        except OSError as error:
+            raise EnvironmentProblem(f"{self.command[0]} has ended with {self.poll()}") from error
+        self._close()
+        # Popen warns about processes that it leaves behind. This one is meant to stay.
+        self._guard.returncode = 0
 
     def _close(self) -> None:
         if self._lifeline >= 0:

@@ -1,0 +1,352 @@
+"""Writing to Kafka: every record arrives once and in order, or an error says that it did not.
+
+`Producer` is for everything that may be repeated after a crash: ingestion, the simulator, dead letters. Within one
+run it neither loses nor doubles a record (idempotent, acknowledged by all replicas). `TransactionalProducer` makes a
+group of records, in any topics, visible at once or never, also over a crash; exactly-once sinks are made with it.
+
+Both buffer. `send` returns at once as long as there is room, and waits (back-pressure) when there is not; a record that
+cannot be delivered raises a `BrokerError` from a later call, `flush` at the latest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Producer as Client
+
+from headrace.broker.connection import Connection, ErrorWatch, kafka_error
+from headrace.broker.topics import missing_topic
+from headrace.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from confluent_kafka import Message
+
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
+
+_UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001
+_UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
+_TIMED_OUT = (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT)  # noqa: SLF001
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001
+
+
+class FencedError(BrokerError):
+    """Another producer with the same transactional id has taken over; this one can write no more."""
+
+
+class Producer:
+    """An idempotent producer.
+
+    Args:
+        connection: How to reach Kafka.
+        client_id: A name for the broker's log.
+        compression: How batches are compressed on their way and on the broker's disk.
+        linger: Seconds to wait for more records before a batch is sent.
+        delivery_timeout: Seconds within which a record must arrive, retries included.
+
+    >>> with Producer(Connection(bootstrap="127.0.0.1:9092")) as producer:  # doctest: +SKIP
+    ...     producer.send("input.vehicle-position", b"...", key=b"22/817")
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        client_id: str = "headrace",
+        compression: Compression = "lz4",
+        linger: float = 0.01,
+        delivery_timeout: float = 60.0,
+    ) -> None:
+        self._delivery_timeout = delivery_timeout
+        self._watch = ErrorWatch(connection, patience=delivery_timeout)
+        self._failed: KafkaError | None = None
+        self._failed_topic = ""
+        self._unpolled = 0
+        self._client = Client(
+            connection.client_config(
+                client_id=client_id,
+                compression_type=compression,
+                linger_ms=linger * 1000,
+                delivery_timeout_ms=int(delivery_timeout * 1000),
+                enable_idempotence=True,
+                acks="all",
+                # The broker's limit is what counts; ours would only be a second one.
+                message_max_bytes=100_000_000,
+                queue_buffering_max_messages=500_000,
+                queue_buffering_max_kbytes=128 * 1024,
+                batch_size=512 * 1024,
+                # Python is called for failures only: a call for each success would halve the throughput.
+                **{"delivery.report.only.error": True},
+                **self._transactional(),
+            )
+            | {"error_cb": self._watch, "on_delivery": self._on_delivery}
+        )
+
+    def _transactional(self) -> dict[str, str | float]:
+        return {}
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failed is None:
+            self._failed = error
+            self._failed_topic = message.topic() or ""
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Hand over a record; waits while the buffer is full.
+
+        Args:
+            topic: Where it goes.
+            value: What it says; None marks its key as deleted in a compacted topic.
+            key: Records with the same key go to the same partition, in order.
+            headers: Further fields beside the value.
+            timestamp: Its time in microseconds since the epoch, now if not given; Kafka keeps milliseconds.
+            partition: The partition, chosen by the key if not given.
+
+        Raises:
+            BrokerError: This or an earlier record cannot be delivered.
+        """
+        options: dict[str, Any] = {}
+        if headers is not None:
+            options["headers"] = list(headers)
+        if timestamp is not None:
+            options["timestamp"] = timestamp // 1000
+        if partition is not None:
+            options["partition"] = partition
+        deadline = 0.0
+        while True:
+            try:
+                self._client.produce(topic, value, key, **options)
+            except BufferError:
+                now = time.monotonic()
+                deadline = deadline or now + self._delivery_timeout
+                if now > deadline:
+                    raise self._watch.explain() from None
+                self.poll(0.1)
+            except KafkaException as error:
+                raise self._error(kafka_error(error), topic) from error
+            else:
+                break
+        self._unpolled += 1
+        if self._unpolled >= 1000:
+            self.poll()
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Let the client report; `send` does so now and then, a quiet producer should do so every second or so.
+
+        Args:
+            timeout: Seconds to wait for a report.
+
+        Raises:
+            BrokerError: A record could not be delivered.
+        """
+        self._unpolled = 0
+        self._client.poll(timeout)
+        self._raise_failure()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything has arrived.
+
+        Args:
+            timeout: Seconds to wait, the delivery time-out and a little more if not given.
+
+        Raises:
+            BrokerError: Something could not be delivered, or not in time.
+        """
+        left = self._client.flush(self._delivery_timeout + 5 if timeout is None else timeout)
+        self._raise_failure()
+        if left:
+            error = self._watch.explain()
+            raise BrokerError(f"{left} records are not delivered yet. {error.message}", hint=error.hint)
+
+    def close(self) -> None:
+        """Deliver what is buffered, and end.
+
+        Raises:
+            BrokerError: Something could not be delivered.
+        """
+        self.flush()
+        self._client.close()
+
+    def discard(self) -> None:
+        """End at once, and drop what is buffered."""
+        self._client.purge()
+        self._client.flush(1)
+        self._client.close()
+
+    def __len__(self) -> int:
+        """How many records are buffered or under way."""
+        return len(self._client)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _raise_failure(self) -> None:
+        if self._failed is not None:
+            error, self._failed = self._failed, None
+            raise self._error(error, self._failed_topic)
+        if self._watch.fatal is not None:
+            raise self._error(self._watch.fatal, "")
+
+    def _error(self, error: KafkaError, topic: str) -> BrokerError:
+        code = error.code()
+        if code in _FENCED:
+            return FencedError(
+                f"Another producer has taken over the transactional id of this one: {error.str()}",
+                hint="Two jobs write with the same id; give one of them another name, or stop it.",
+            )
+        if code in _UNKNOWN_TOPIC:
+            return missing_topic(topic, self._topic_names())
+        if code == _UNKNOWN_PARTITION:
+            return BrokerError(f"Topic {topic} has no such partition", hint="`headrace topics` shows what it has.")
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return BrokerError(
+                f"A record is too large for topic {topic}: {error.str()}",
+                hint="Raise max_message_bytes of the topic, or make records smaller.",
+            )
+        if code in _TIMED_OUT:
+            lost = self._watch.explain(error)
+            if not topic:
+                return lost
+            what = f"Records for topic {topic} did not arrive within {self._delivery_timeout:g} s"
+            return BrokerError(f"{what}. {lost.message}", hint=lost.hint)
+        return BrokerError(f"Cannot write to {topic or 'Kafka'}: {error.str()}")
+
+    def _topic_names(self) -> list[str]:
+        with contextlib.suppress(KafkaException):
+            return list(self._client.list_topics(timeout=5).topics)
+        return []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        # The error on its way matters more than what may go wrong now.
+        with contextlib.suppress(BrokerError):
+            self.close()
+
+
+class TransactionalProducer(Producer):
+    """A producer whose records become visible in groups, or not at all.
+
+    Starting a second one with the same id fences the first: a job that was thought dead and comes back can do no harm.
+    Making the first transaction ready takes about half a second; keep the producer for the next ones.
+
+    Args:
+        connection: How to reach Kafka.
+        transactional_id: A name that stays the same over restarts, one per writer.
+        client_id: A name for the broker's log.
+        compression: How batches are compressed on their way and on the broker's disk.
+        linger: Seconds to wait for more records before a batch is sent.
+        timeout: Seconds after which the broker gives up a transaction that nobody ends, and waits of ours end.
+
+    >>> producer = TransactionalProducer(connection, transactional_id="job-1")  # doctest: +SKIP
+    >>> with producer.transaction():  # doctest: +SKIP
+    ...     producer.send("analytics.cells", b"...")
+    ...     producer.send("headrace.commits", b"...", key=b"job-1")
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        transactional_id: str,
+        client_id: str = "headrace",
+        compression: Compression = "lz4",
+        linger: float = 0.0,
+        timeout: float = 60.0,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._timeout = timeout
+        self._ready = False
+        super().__init__(
+            connection, client_id=client_id, compression=compression, linger=linger, delivery_timeout=timeout
+        )
+
+    def _transactional(self) -> dict[str, str | float]:
+        return {"transactional.id": self.transactional_id, "transaction.timeout.ms": int(self._timeout * 1000)}
+
+    def prepare(self) -> None:
+        """Fence others with the same id, and finish what a crashed one left; `begin` does so if need be.
+
+        Raises:
+            BrokerError: Kafka cannot be reached or refuses.
+        """
+        if not self._ready:
+            self._do(lambda: self._client.init_transactions(self._timeout))
+            self._ready = True
+
+    def begin(self) -> None:
+        """Begin a transaction.
+
+        Raises:
+            FencedError: Another producer has taken over.
+            BrokerError: Kafka cannot be reached or refuses.
+        """
+        self.prepare()
+        self._do(self._client.begin_transaction)
+
+    def commit(self) -> None:
+        """Make everything since `begin` visible; waits until all of it has arrived.
+
+        Raises:
+            FencedError: Another producer has taken over; nothing is visible.
+            BrokerError: Something could not be delivered. Call `abort`.
+        """
+        self._do(lambda: self._client.commit_transaction(self._timeout))
+        self._raise_failure()
+
+    def abort(self) -> None:
+        """Drop everything since `begin`.
+
+        Raises:
+            FencedError: Another producer has taken over; nothing is visible anyway.
+            BrokerError: Kafka cannot be reached or refuses; it gives up the transaction by itself after the time-out.
+        """
+        self._client.purge()
+        self._do(lambda: self._client.abort_transaction(self._timeout))
+        self._failed = None  # what failed is what was dropped
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """A block whose records become visible when it ends, and never if it raises."""
+        self.begin()
+        try:
+            yield self
+            self.commit()
+        except BaseException:
+            # The first error is the one to see. A fenced producer has nothing left to abort.
+            with contextlib.suppress(BrokerError):
+                self.abort()
+            raise
+
+    def _do(self, step: Any) -> None:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                step()
+            except KafkaException as error:
+                cause = kafka_error(error)
+                if cause.retriable() and time.monotonic() < deadline:
+                    continue
+                raise self._error(cause, "") from error
+            return
