@@ -26,8 +26,38 @@ from headrace.windows.assigners import (
 )
 from headrace.windows.bags import collect, distinct, top_k
 from headrace.windows.bags import exact_quantile as quantile
+from headrace.windows.operator import WindowOperator
+from headrace.windows.panes import Panes
+from headrace.windows.triggers import (
+    Trigger,
+    after_all,
+    after_any,
+    after_count,
+    after_each,
+    after_processing_time,
+    after_watermark,
+    check_trigger,
+    default,
+    never,
+    or_finally,
+    repeatedly,
+)
 
 __all__ = [
+    "Panes",
+    "Trigger",
+    "WindowOperator",
+    "after_all",
+    "after_any",
+    "after_count",
+    "after_each",
+    "after_processing_time",
+    "after_watermark",
+    "check_trigger",
+    "default",
+    "never",
+    "or_finally",
+    "repeatedly",
     "Aggregate",
     "Aligned",
     "Assigner",
