@@ -322,14 +322,15 @@ def masks_of(frame: pl.DataFrame, conditions: Sequence[pl.Expr]) -> list[NDArray
     """Compute conditions on the row alone for all rows at once; null does not match."""
     if not conditions:
         return []
-    try:
-        # A literal has one row of its own: the frame's length must come from the frame.
-        wide = frame.select(
-            pl.int_range(pl.len()).alias("#"),
-            *(condition.fill_null(False).alias(str(number)) for number, condition in enumerate(conditions)),
-        )
-    except pl.exceptions.ColumnNotFoundError as error:
-        raise unknown_column(str(error).splitlines()[0], frame.columns) from error
+    for condition in conditions:
+        for column in condition.meta.root_names():
+            if column not in frame.columns:
+                raise unknown_column(column, frame.columns)
+    # A literal has one row of its own: the frame's length must come from the frame.
+    wide = frame.select(
+        pl.int_range(pl.len()).alias("#"),
+        *(condition.fill_null(False).alias(str(number)) for number, condition in enumerate(conditions)),
+    )
     masks = []
     for number, condition in enumerate(conditions):
         column = wide[str(number)]
