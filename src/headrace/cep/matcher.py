@@ -120,8 +120,8 @@ class Rows:
         starts_partition: Whether row 0 is the first of its partition, which `AnchorStart` asks.
         complete: Whether no row will follow; if not, a match that may still change with the next row is not decided.
         watermark: No row before this time will follow; lets a time bound decide without a new row.
-        ends: For rows of several partitions one after the other: the row after the last of each, ascending, the last one
-            equal to count. A match stays within its partition.
+        ends: For rows of several partitions one after the other: the row after the last of each, ascending, the last
+            one equal to count. A match stays within its partition.
     """
 
     count: int
