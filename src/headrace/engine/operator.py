@@ -32,16 +32,18 @@ class Turn:
     """What one call of an operator is given.
 
     Args:
-        rows: The rows of this key group, in any order; has `event_time` (Datetime us UTC) and the key columns. It may be
-            empty, then with the columns of a non-empty one.
+        rows: The rows of this key group, in any order; has `event_time` (Datetime us UTC) and the key columns. It
+            may be empty, then with the columns of a non-empty one.
+        partials: What `prepare` made of further rows of this key group, or None.
         watermark: The operator's watermark after these rows, in microseconds since the epoch; never goes back.
-        now: Processing time in microseconds since the epoch, as the heartbeat of this batch says it; the same again when a
-            batch is repeated after a crash.
+        now: Processing time in microseconds since the epoch, as the heartbeat of this batch says it; the same again
+            when a batch is repeated after a crash.
     """
 
     rows: pl.DataFrame
     watermark: int
     now: int
+    partials: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class Outcome:
 
     Args:
         rows: Results, with the columns the operator declared.
-        late: Input rows whose windows have all expired, with `lateness` (Duration us) and `watermark` (Datetime us UTC) added.
+        late: Input rows whose windows have all expired, with `lateness` (Duration us) and `watermark` (Datetime us
+            UTC) added.
         dismissed: Input rows that the step could not use, with a text column `reason`.
         watermark: The watermark that the next step may rely on; None means that of the turn.
     """
@@ -64,14 +67,27 @@ class Outcome:
 class Operator(Protocol):
     """Pure stateful logic of one step on one key group; holds no state of its own between turns."""
 
-    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Shrink rows before they are sent to their key group (pre-aggregation); called once per task and batch."""
+    def prepare(self, rows: pl.DataFrame, watermark: int | None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """Shrink rows before they are sent to their key group; called once per task and batch.
+
+        Args:
+            rows: Rows of any keys, as `turn` would get them.
+            watermark: The operator's watermark after the batch before, exactly, or None where it is not known. Only
+                with it can a row be told from a late one, so without it nothing may be folded away.
+
+        Returns:
+            The rows that stay as they are, and the partials that stand for the others (with the key columns), or None.
+        """
         ...
 
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Take one turn; called once per key group and batch, also when there are no rows."""
         ...
 
+    def schema(self, rows: pl.Schema) -> pl.Schema:
+        """Tell the columns of the results, given those of the rows."""
+        ...
+
     def fingerprint(self) -> dict[str, str]:
-        """Name what the saved state depends on; a change of any entry makes old state unreadable or needs a migration."""
+        """Name what the saved state depends on; after a change of any entry the old state cannot be read."""
         ...

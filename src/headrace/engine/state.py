@@ -90,5 +90,5 @@ def _expect(value: bytes, mark: bytes) -> None:
     if value[: len(mark)] != mark:
         raise StateError(
             f"saved state starts with {value[:4]!r}, not with {mark!r}",
-            hint="It was written by another version of Headrace; start the job afresh or with the version that wrote it.",
+            hint="It was written by another version of Headrace; start afresh or with the version that wrote it.",
         )

@@ -23,6 +23,7 @@ from headrace.windows.fold import Fold
 
 if TYPE_CHECKING:
     import polars as pl
+
     from headrace.windows.aggregates import Aggregate
 
 _PANE = (EVENT_TIME, WINDOW_START, WINDOW_END, PANE_INDEX, PANE_TIMING, PANE_IS_LAST, PANE_MODE, IS_RETRACTION)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import polars as pl
 
     from headrace.windows.aggregates import Aggregate
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class Fold:
     """Aggregates by key columns.
 
+    >>> import polars as pl
     >>> from headrace.windows.aggregates import count
     >>> fold = Fold(("cell",), (("vehicles", count()),))
     >>> rows = pl.DataFrame({"cell": ["a", "b", "a"]})

@@ -28,10 +28,9 @@ from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_
 from headrace.windows.fold import Fold
 
 if TYPE_CHECKING:
-    from headrace.windows.aggregates import Aggregate
-
     from headrace.engine import Segments, Turn
-    from headrace.windows.assigners import Sliding, Tumbling
+    from headrace.windows.aggregates import Aggregate
+    from headrace.windows.assigners import Aligned
 
 SLICE = "slice_start"
 _INDEX = "index"
@@ -52,7 +51,7 @@ class SlicedOperator:
     """
 
     keys: tuple[str, ...]
-    assigner: Tumbling | Sliding
+    assigner: Aligned
     aggregates: tuple[tuple[str, Aggregate], ...]
     fold: Fold = field(init=False)
 
@@ -90,8 +89,8 @@ class SlicedOperator:
 
     def fingerprint(self) -> dict[str, str]:
         """Name the keys, windows and aggregates that the saved slices depend on."""
-        aggregates = {f"aggregate {name}": aggregate.text for name, aggregate in self.aggregates}
-        return {"keys": ",".join(self.keys), "window": self.assigner.text, **aggregates}
+        aggregates = {f"aggregate {name}": aggregate.describe() for name, aggregate in self.aggregates}
+        return {"keys": ",".join(self.keys), "window": self.assigner.describe(), **aggregates}
 
     def _with_slice(self, rows: pl.DataFrame) -> pl.DataFrame:
         width, offset = self.assigner.slice, self.assigner.offset
@@ -140,7 +139,7 @@ class SlicedOperator:
         return pl.concat(fired) if fired else None
 
     def _ends(self, index: _Index, watermark: int) -> list[int]:
-        """The ends in (watermark before, watermark] of windows that hold a slice; a long gap without slices costs nothing."""
+        """The ends in (watermark before, watermark] of windows that hold a slice; a gap costs nothing."""
         size, every, offset = self.assigner.size, self.assigner.every, self.assigner.offset
         ends: set[int] = set()
         for start in index.slices:

@@ -1,0 +1,108 @@
+"""Key groups: the unit of state and parallelism.
+
+A key belongs to one of a fixed number of groups by a hash that never changes: neither with the process, nor with a
+version of Polars, nor with the machine. Saved state depends on it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from headrace.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+def key_groups(frame: pl.DataFrame, keys: Sequence[str], groups: int) -> NDArray[np.int32]:
+    """Tell the key group of every row.
+
+    Args:
+        frame: Rows with the key columns; a null key is a key of its own.
+        keys: The key columns; none means that all rows belong together.
+        groups: How many key groups there are.
+
+    >>> frame = pl.DataFrame({"vehicle": ["40/456", "12/1315", "40/456"]})
+    >>> key_groups(frame, ["vehicle"], 8).tolist()
+    [0, 1, 0]
+    """
+    if groups == 1 or not keys or frame.height == 0:
+        return np.zeros(frame.height, dtype=np.int32)
+    mixed = np.zeros(frame.height, dtype=np.uint64)
+    for key in keys:
+        mixed = _mix(mixed * np.uint64(31) + _hashes(frame.get_column(key)))
+    return (mixed % np.uint64(groups)).astype(np.int32)
+
+
+def split_by_group(frame: pl.DataFrame, keys: Sequence[str], groups: int) -> dict[int, pl.DataFrame]:
+    """Split rows by key group; groups without rows are absent.
+
+    >>> frame = pl.DataFrame({"vehicle": ["40/456", "12/1315", "40/456"]})
+    >>> {group: part.height for group, part in sorted(split_by_group(frame, ["vehicle"], 8).items())}
+    {0: 2, 1: 1}
+    """
+    if frame.height == 0:
+        return {}
+    numbers = key_groups(frame, keys, groups)
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    ends = np.r_[starts[1:], ordered.size]
+    arranged = frame[order]
+    return {
+        int(ordered[start]): arranged.slice(int(start), int(end - start))
+        for start, end in zip(starts, ends, strict=True)
+    }
+
+
+def _hashes(column: pl.Series) -> NDArray[np.uint64]:
+    kind = column.dtype
+    if kind.is_integer():
+        # Two's complement wraps a negative number to a large one; both sides of a restart do the same.
+        values = column.cast(pl.Int64) if kind.is_signed_integer() else column.cast(pl.UInt64)
+        plain = values.fill_null(0).to_numpy().astype(np.uint64, copy=False)
+        return np.where(column.is_null().to_numpy(), _GOLDEN, _mix(plain))
+    if kind.is_temporal() or kind == pl.Boolean:
+        return _hashes(column.to_physical().cast(pl.Int64))
+    if kind.is_float():
+        raise PlanError(
+            f"column {column.name!r} is a floating-point number and cannot be a key",
+            hint="Two numbers that print alike may differ; round it to an integer, or key by another column.",
+        )
+    if kind in (pl.String, pl.Binary, pl.Categorical) or isinstance(kind, pl.Enum):
+        return _text_hashes(column if kind == pl.Binary else column.cast(pl.String))
+    raise PlanError(
+        f"column {column.name!r} of type {kind} cannot be a key",
+        hint="Key by text, whole numbers, booleans, dates or times; take a struct's fields apart first.",
+    )
+
+
+def _text_hashes(column: pl.Series) -> NDArray[np.uint64]:
+    # Keys repeat, so each distinct one is hashed once; crc32 is the quickest stable hash in the standard library.
+    distinct = column.unique()
+    encoded = (value.encode() if isinstance(value, str) else value for value in distinct.to_list())
+    numbers = pl.Series(
+        "hash", [0xFFFFFFFFFF if value is None else zlib.crc32(value) for value in encoded], dtype=pl.UInt64
+    )
+    found = column.replace_strict(distinct, numbers, return_dtype=pl.UInt64)
+    return _mix(found.to_numpy().astype(np.uint64, copy=False))
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spread the bits (the finisher of splitmix64), so that neighbouring numbers land in different groups."""
+    with np.errstate(over="ignore"):
+        values = values + _GOLDEN
+        values = (values ^ (values >> np.uint64(30))) * _MIX_1
+        values = (values ^ (values >> np.uint64(27))) * _MIX_2
+        mixed: NDArray[np.uint64] = values ^ (values >> np.uint64(31))
+        return mixed

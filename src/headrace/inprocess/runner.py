@@ -1,0 +1,221 @@
+"""Runs a stream in this process.
+
+Nothing happens by itself: each `step` is one micro-batch with the rows you give it and the processing time you say
+it is. So a test can take the time it likes, and the answer is the same as on Spark for the same batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from headrace.engine import MemorySegments
+from headrace.engine.group import Arrivals, Group, Seen, Timekeeping
+from headrace.engine.keygroups import split_by_group
+from headrace.errors import PlanError
+from headrace.stream.handover import hand_over
+from headrace.stream.intake import take_in, timekeeping
+from headrace.stream.pipeline import Pipeline, compile_plan
+from headrace.time.instants import BEGINNING
+from headrace.time.strategies import perfect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.stream.stream import Stream
+
+Rows = pl.DataFrame
+Snapshot = list[list[dict[str, bytes]]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step gave.
+
+    Args:
+        results: Result rows.
+        late: Rows that came after all their windows had expired, or None.
+        dismissed: Rows that could not be used, with `reason`, or None.
+        watermark: Where event time stands after the step.
+    """
+
+    results: pl.DataFrame
+    late: pl.DataFrame | None
+    dismissed: pl.DataFrame | None
+    watermark: int
+
+
+class Runner:
+    """Runs one stream, step by step.
+
+    Args:
+        stream: What to run, or a compiled pipeline.
+        key_groups: How many key groups to spread keys over; the results do not depend on it.
+        snapshot: What `snapshot()` of another runner gave, to continue from it.
+        prepare: Let operators fold rows before they are sent to key groups, as Spark does.
+
+    >>> from datetime import datetime, timezone
+    >>> from headrace.stream import Stream
+    >>> from headrace.time import bounded
+    >>> from headrace.windows import count, tumbling
+    >>> stream = (
+    ...     Stream.rows("doors", {"door": pl.String}).watermark(bounded("0s"))
+    ...     .key_by("door").window(tumbling("10s")).aggregate(openings=count())
+    ... )
+    >>> runner = Runner(stream)
+    >>> at = lambda second: datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc)
+    >>> rows = pl.DataFrame({"door": ["a", "a", "b"], "event_time": [at(1), at(2), at(12)]})
+    >>> runner.step(rows).results.select("door", "openings").rows()
+    [('a', 2)]
+    """
+
+    def __init__(
+        self,
+        stream: Stream | Pipeline,
+        *,
+        key_groups: int = 4,
+        snapshot: Snapshot | None = None,
+        prepare: bool = True,
+    ) -> None:
+        self.pipeline = stream if isinstance(stream, Pipeline) else compile_plan(stream.node, stream.schema)
+        self._groups = key_groups
+        self._prepare = prepare
+        self._now: int | None = None
+        self._watermark: int | None = None
+        stages = len(self.pipeline.stages)
+        contents = snapshot or [[{} for _ in range(key_groups)] for _ in range(stages)]
+        self._segments = [[MemorySegments(content) for content in stage] for stage in contents]
+        chained = (Timekeeping(perfect()),)
+        self._stages = [
+            Group(stage.operator, timekeeping(self.pipeline) if number == 0 else chained, stage.schema)
+            for number, stage in enumerate(self.pipeline.stages)
+        ]
+
+    def snapshot(self) -> Snapshot:
+        """Return the state of every stage and key group, to continue from it in another runner."""
+        return [[dict(group.content) for group in stage] for stage in self._segments]
+
+    def step(
+        self,
+        rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None = None,
+        *,
+        now: int | None = None,
+        watermark: int | None = None,
+    ) -> Batch:
+        """Run one micro-batch.
+
+        Args:
+            rows: The rows of the only source; or by source name; or by source name and partition.
+            now: Processing time in microseconds since the epoch; stays where it was if not given.
+            watermark: What a source with the `perfect()` strategy says its watermark is.
+        """
+        self._now = self._now if now is None else max(now, self._now or now)
+        arrivals = [Arrivals(now=self._now) for _ in range(self._groups)]
+        dismissed: list[pl.DataFrame] = []
+        for number, partition, frame in self._fed(rows):
+            taken = take_in(
+                self.pipeline,
+                number,
+                frame,
+                partition=partition,
+                groups=self._groups,
+                watermark=self._watermark if self._prepare else None,
+                now=self._now,
+            )
+            for group, arrival in enumerate(arrivals):
+                arrival.seen.append(taken.seen)
+                if group in taken.rows:
+                    arrival.rows.append(taken.rows[group])
+                if group in taken.partials:
+                    arrival.partials.append(taken.partials[group])
+            if taken.dismissed is not None:
+                dismissed.append(taken.dismissed)
+        if watermark is not None:
+            for arrival in arrivals:
+                arrival.seen.extend(
+                    Seen(number, "0", {"watermark": watermark}) for number in range(len(self.pipeline.entries))
+                )
+        return self._run_stages(arrivals, dismissed)
+
+    def finish(self) -> Batch:
+        """Say that no more rows will come: event time goes to its end, so every window that is still open fires."""
+        return self._run_stages([Arrivals(now=self._now, ended=True) for _ in range(self._groups)], [])
+
+    def _fed(self, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None) -> list[tuple[int, str, Rows]]:
+        if rows is None:
+            return []
+        names = {entry.source.name: number for number, entry in enumerate(self.pipeline.entries)}
+        if isinstance(rows, pl.DataFrame):
+            if len(names) > 1:
+                raise PlanError(f"rows for which source? There are {', '.join(names)}", hint="Give a mapping by name.")
+            rows = {next(iter(names)): rows}
+        fed: list[tuple[int, str, Rows]] = []
+        for name, given in rows.items():
+            if name not in names:
+                raise PlanError(f"there is no source {name!r}", hint=f"The sources are: {', '.join(names)}.")
+            parts = {"0": given} if isinstance(given, pl.DataFrame) else given
+            schema = self.pipeline.entries[names[name]].source.schema
+            fed += [(names[name], partition, _conform(part, schema, name)) for partition, part in parts.items()]
+        return fed
+
+    def _run_stages(self, arrivals: list[Arrivals], dismissed: list[pl.DataFrame]) -> Batch:
+        late: list[pl.DataFrame] = []
+        left: list[pl.DataFrame] = []
+        reached = BEGINNING
+        for number in range(len(self.pipeline.stages)):
+            left, marks = [], []
+            for group, arrival in enumerate(arrivals):
+                departures = self._stages[number].turn(self._segments[number][group], arrival)
+                outcome = hand_over(self.pipeline, number, departures.outcome)
+                marks.append(departures.watermark)
+                left += [] if outcome.rows is None else [outcome.rows]
+                late += [] if outcome.late is None else [outcome.late]
+                dismissed += [] if outcome.dismissed is None else [outcome.dismissed]
+            reached = min(marks)
+            if number == 0:
+                self._watermark = reached
+            if number + 1 < len(self.pipeline.stages):
+                arrivals = self._onward(number + 1, left, reached)
+        rows = pl.concat(left) if left else None
+        results = self.pipeline.finish(rows) if rows is not None else self.pipeline.schema.to_frame()
+        return Batch(
+            results.select(list(self.pipeline.schema)),
+            pl.concat(late, how="diagonal") if late else None,
+            pl.concat(dismissed, how="diagonal") if dismissed else None,
+            reached,
+        )
+
+    def _onward(self, number: int, left: list[pl.DataFrame], reached: int) -> list[Arrivals]:
+        stage = self.pipeline.stages[number]
+        arrivals = [
+            Arrivals(now=self._now, seen=[Seen(0, "upstream", {"watermark": reached})]) for _ in range(self._groups)
+        ]
+        for frame in left:
+            for group, part in split_by_group(frame.select(list(stage.schema)), stage.keys, self._groups).items():
+                arrivals[group].rows.append(part)
+        return arrivals
+
+
+def run(stream: Stream, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]], *, key_groups: int = 4) -> Batch:
+    """Run a stream over rows that are all there, in one step and to the end of time."""
+    runner = Runner(stream, key_groups=key_groups)
+    first = runner.step(rows)
+    last = runner.finish()
+    return Batch(
+        pl.concat([first.results, last.results]),
+        first.late,
+        first.dismissed,
+        last.watermark,
+    )
+
+
+def _conform(frame: pl.DataFrame, schema: pl.Schema, name: str) -> pl.DataFrame:
+    missing = [column for column in schema if column not in frame.columns]
+    if missing:
+        raise PlanError(
+            f"the rows for {name!r} lack {', '.join(missing)}",
+            hint=f"They need the columns {', '.join(schema)}.",
+        )
+    return frame.select([pl.col(column).cast(kind) for column, kind in schema.items()])

@@ -1,0 +1,61 @@
+"""The exchange: how frames travel between Spark's stages.
+
+Spark sees three columns: the key group, what kind of thing the body is, and the body. A body is an Arrow IPC stream
+for rows and a JSON record for the rest. Any number of jobs share one query, so a group's number counts through all
+of them: `job number * key groups + key group`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+import pyarrow as pa
+
+from headrace.engine.state import frame_from_bytes, frame_to_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: On the way to a stage: rows, partials, clock (what sources showed, JSON), beat (the heartbeat's time, digits). On
+#: the way to the sink: result, late, dismissed (rows), dead (dead letters), time (watermark and counts, JSON).
+Kind = Literal["rows", "partials", "clock", "beat", "result", "late", "dismissed", "dead", "time"]
+FINAL_KINDS: tuple[Kind, ...] = ("result", "late", "dismissed", "dead", "time")
+
+#: The same schema in Spark's words and in Arrow's.
+SPARK_SCHEMA = "group int, kind string, body binary"
+ARROW_SCHEMA = pa.schema([("group", pa.int32()), ("kind", pa.string()), ("body", pa.binary())])
+
+
+@dataclass
+class Parcel:
+    """Bodies on their way, by group and kind."""
+
+    groups: list[int] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+
+    def add(self, group: int, kind: Kind, body: bytes) -> None:
+        """Put one body in."""
+        self.groups.append(group)
+        self.kinds.append(kind)
+        self.bodies.append(body)
+
+    def add_frames(self, group: int, kind: Kind, frames: list[pl.DataFrame]) -> None:
+        """Put frames in as one body; no body for no rows."""
+        together = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0] if frames else None
+        if together is not None and together.height:
+            self.add(group, kind, frame_to_bytes(together))
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """Give the parcel the form that Spark's Arrow stage takes."""
+        return pa.RecordBatch.from_arrays(
+            [pa.array(self.groups, pa.int32()), pa.array(self.kinds, pa.string()), pa.array(self.bodies, pa.binary())],
+            schema=ARROW_SCHEMA,
+        )
+
+
+def frames(bodies: Iterable[bytes]) -> list[pl.DataFrame]:
+    """Read bodies that hold rows."""
+    return [frame_from_bytes(body) for body in bodies]

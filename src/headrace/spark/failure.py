@@ -1,0 +1,58 @@
+"""What a failed query's long text means, in one line, with what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError, JobError, StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_PYTHON_ERROR = re.compile(r"^(?:headrace\.errors\.)(\w+): (.+)$", re.MULTILINE)
+_LAST_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception|Problem)): (.+)$", re.MULTILINE)
+_KINDS: dict[str, type[HeadraceError]] = {"StateError": StateError, "JobError": JobError}
+
+
+def explain_failure(text: str, *, topics: Sequence[str], checkpoint: Path) -> HeadraceError:
+    """Turn the text of a failed query into an error that says what to do.
+
+    Args:
+        text: What Spark said.
+        topics: What the query read.
+        checkpoint: Where its state is.
+    """
+    ours = _PYTHON_ERROR.search(text)
+    if ours is not None:
+        return _KINDS.get(ours[1], JobError)(ours[2])
+    lowered = text.lower()
+    if "unknowntopicorpartition" in lowered or "topic not found" in lowered:
+        return BrokerError(
+            f"a topic is missing: {', '.join(topics)}",
+            hint="Create the topics (headrace topics create), or name the broker that has them (--bootstrap).",
+        )
+    if (
+        "offsets out of range" in lowered
+        or "data may have been lost" in lowered
+        or "some data may have been lost" in lowered
+    ):
+        return StateError(
+            f"Kafka no longer holds what the job in {checkpoint} wants to read next: the topic was made anew, "
+            "or what it held has expired",
+            hint="Start afresh (--fresh) to begin with what is there; what is gone cannot be counted.",
+        )
+    if "no space left on device" in lowered:
+        return EnvironmentProblem(
+            f"the disk is full while writing to {checkpoint}",
+            hint="Free some space and start again; the job continues from its checkpoint.",
+        )
+    if "timed out" in lowered and ("kafka" in lowered or "node assignment" in lowered):
+        return BrokerError(
+            "Kafka did not answer in time",
+            hint="See that the broker runs (headrace broker status), then start again: the job continues where it was.",
+        )
+    lines = _LAST_LINE.findall(text)
+    last = f"{lines[-1][0]}: {lines[-1][1]}" if lines else text.strip().splitlines()[0]
+    return JobError(f"the query failed: {last[:500]}", hint="Spark's log has the rest; --debug shows it.")

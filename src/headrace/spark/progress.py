@@ -1,0 +1,72 @@
+"""What a running query says of itself: events that a terminal view, a log or a program can follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from headrace.time.instants import moment
+
+State = Literal["starting", "warming", "running", "stopping", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class StateChange:
+    """The query entered a state.
+
+    >>> StateChange("warming", "first batch").to_dict()
+    {'event': 'state', 'state': 'warming', 'detail': 'first batch'}
+    """
+
+    state: State
+    detail: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the event as JSON values."""
+        return {"event": "state", "state": self.state, "detail": self.detail}
+
+
+@dataclass(frozen=True)
+class BatchDone:
+    """One micro-batch is out.
+
+    Args:
+        batch: Its number.
+        rows_in: Events read.
+        results: Result rows written.
+        late: Late events written.
+        dead_letters: Dead letters written.
+        duration_ms: How long the batch took before this one; Spark tells only when a batch is over. None at first.
+        watermark: The least watermark of the jobs, in microseconds, or None while there is none.
+        backlog: Events that are in Kafka and not yet read, or None while it is not known.
+    """
+
+    batch: int
+    rows_in: int
+    results: int
+    late: int
+    dead_letters: int
+    duration_ms: int | None
+    watermark: int | None
+    backlog: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the event as JSON values."""
+        at = None if self.watermark is None else moment(self.watermark)
+        lag = None if at is None else round((datetime.now(UTC) - at).total_seconds() * 1000)
+        return {
+            "event": "progress",
+            "batch": self.batch,
+            "rows_in": self.rows_in,
+            "results": self.results,
+            "late": self.late,
+            "dead_letters": self.dead_letters,
+            "duration_ms": self.duration_ms,
+            "watermark": None if at is None else at.isoformat(),
+            "watermark_lag_ms": lag,
+            "backlog": self.backlog,
+        }
+
+
+RunEvent = StateChange | BatchDone

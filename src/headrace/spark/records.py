@@ -1,0 +1,116 @@
+"""From what left the last stage to records for Kafka: results, late events, dead letters, each with its keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from headrace.broker.topics import DEAD_LETTERS
+from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WINDOW_END, WINDOW_START
+from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, LateEvent, Result
+from headrace.spark.sink import Outgoing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.events import Codec
+    from headrace.stream import Job
+
+_UTC = pl.Datetime("us", "UTC")
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Encodes what a job gives.
+
+    Args:
+        job: Whose results they are.
+        codec: How they are written.
+        encoding: Binary, or JSON for people who look into topics by hand.
+    """
+
+    job: Job
+    codec: Codec
+    encoding: Encoding = "binary"
+
+    def results(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
+        """Give each result its keys: what it is about, and one that no other result has."""
+        keys = self._keys(frame)
+        together = frame.with_columns(
+            pl.lit(self.job.name).alias("job"),
+            keys.alias("key"),
+            _idempotency_keys(frame, keys, self.job.name).alias("idempotency_key"),
+            pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
+        )
+        yield from self._records(self.job.result_topic, keys, together, Result)
+
+    def late(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
+        """Write the rows of events that came too late."""
+        keys = self._first_keys(frame)
+        together = frame.with_columns(
+            pl.lit(self.job.name).alias("job"),
+            keys.alias("key"),
+            pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
+        )
+        yield from self._records(self.job.late_topic, keys, together, LateEvent)
+
+    def dead(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
+        """Write dead letters."""
+        stamp = pl.lit(now, dtype=pl.Int64).cast(_UTC)
+        together = frame.with_columns(stamp.alias(EVENT_TIME), stamp.alias("ingestion_time"))
+        keys = frame.get_column("reason").cast(pl.String)
+        yield from self._records(DEAD_LETTERS, keys, together, DeadLetter)
+
+    def dismissed(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
+        """Write events that a job could not use as dead letters; their columns are in the letter's value, as JSON."""
+        rows = [json.dumps(row, default=str).encode() for row in frame.drop("reason").to_dicts()]
+        letters = pl.DataFrame(
+            {
+                "reason": frame.get_column("reason"),
+                "text": [f"dismissed by job {self.job.name}"] * frame.height,
+                "value": rows,
+                "value_size": pl.Series([len(row) for row in rows], dtype=pl.UInt64),
+                "key_size": pl.Series([0] * frame.height, dtype=pl.UInt64),
+                "job": [self.job.name] * frame.height,
+            }
+        )
+        yield from self.dead(letters, now)
+
+    def _keys(self, frame: pl.DataFrame) -> pl.Series:
+        return _joined(frame, self.job.pipeline.result_keys)
+
+    def _first_keys(self, frame: pl.DataFrame) -> pl.Series:
+        return _joined(frame, self.job.pipeline.stages[0].keys)
+
+    def _records(self, topic: str, keys: pl.Series, frame: pl.DataFrame, kind: type) -> Iterator[Outgoing]:
+        values = self.codec.encode(frame, kind, encoding=self.encoding)
+        headers = ((ENCODING_HEADER, self.encoding.encode()),)
+        for key, value in zip(keys.to_list(), values.to_pylist(), strict=True):
+            yield Outgoing(topic, (key or "").encode(), value, headers)
+
+
+def _joined(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.Series:
+    texts = [pl.col(key).cast(pl.String).fill_null("") for key in keys if key in frame.columns]
+    if not texts:
+        return pl.Series("key", [""] * frame.height)
+    return frame.select(pl.concat_str(texts, separator="|").alias("key")).to_series()
+
+
+def _idempotency_keys(frame: pl.DataFrame, keys: pl.Series, job: str) -> pl.Series:
+    """Name each result by what makes it unlike any other: job, key, window, firing, and whether it takes one back."""
+    parts = [name for name in (WINDOW_START, WINDOW_END, PANE_INDEX, IS_RETRACTION) if name in frame.columns]
+    if not parts:
+        parts = [EVENT_TIME]
+    columns = [frame.get_column(name).to_physical().to_list() for name in parts]
+    return pl.Series(
+        "idempotency_key",
+        [
+            hashlib.blake2b("\x1f".join([job, *map(str, values)]).encode(), digest_size=16).hexdigest()
+            for values in zip(keys.to_list(), *columns, strict=True)
+        ],
+        dtype=pl.String,
+    )

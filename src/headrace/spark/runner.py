@@ -1,0 +1,299 @@
+"""Runs jobs on Spark until they are stopped: session, query, sink, and the story of it as it goes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from headrace.broker import Topics
+from headrace.broker.topics import COMMITS, DEAD_LETTERS
+from headrace.errors import HeadraceError, PlanError
+from headrace.events import Codec
+from headrace.spark.arrow_stage import WATERMARKS
+from headrace.spark.exchange import frames
+from headrace.spark.failure import explain_failure
+from headrace.spark.identity import claim
+from headrace.spark.progress import BatchDone, RunEvent, StateChange
+from headrace.spark.query import source_topics, streaming_query
+from headrace.spark.records import Writer
+from headrace.spark.session import spark_settings, start_session
+from headrace.spark.sink import KafkaSink
+from headrace.time.instants import BEGINNING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headrace.broker import Connection
+    from headrace.spark.sink import Outgoing, Sink
+    from headrace.stream import Job
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How jobs run.
+
+    Args:
+        connection: The Kafka to read from and write to.
+        checkpoint: Where offsets and state are kept.
+        jars: Spark's Kafka connector.
+        master: Where Spark runs, such as "local[2]".
+        key_groups: Key groups per job: the most that state can be spread over.
+        state_partitions: Spark's state partitions; as many as there are cores.
+        cadence_ms: The least time between the starts of two batches; 0: as soon as the last one is out.
+        driver_memory: Heap of the driver.
+        max_events_per_batch: The most events a batch reads; None: all that are there.
+        starting: Where to begin without a checkpoint.
+        fresh: Forget the checkpoint.
+        settings: Further Spark settings, which win over ours.
+    """
+
+    connection: Connection
+    checkpoint: Path
+    jars: Sequence[Path]
+    master: str = "local[2]"
+    key_groups: int = 4
+    state_partitions: int = 2
+    cadence_ms: int = 0
+    driver_memory: str = "2g"
+    max_events_per_batch: int | None = None
+    starting: Literal["earliest", "latest"] = "earliest"
+    fresh: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+def run_jobs(
+    jobs: Sequence[Job], options: RunOptions, report: Callable[[RunEvent], None], stop: threading.Event
+) -> None:
+    """Run jobs in one query until `stop` is set.
+
+    Args:
+        jobs: What to run; their order does not matter.
+        options: How.
+        report: Is told what happens, from the threads in which it happens.
+        stop: Set it to end the run after the batch under way.
+
+    Raises:
+        JobError: The query failed; the message says why.
+    """
+    if not jobs:
+        raise PlanError("no job to run", hint="Name at least one; `headrace jobs` lists them.")
+    ordered = sorted(jobs, key=lambda job: job.name)
+    identity = claim(
+        options.checkpoint,
+        ordered,
+        key_groups=options.key_groups,
+        state_partitions=options.state_partitions,
+        fresh=options.fresh,
+    )
+    Topics(options.connection).require(_topics(ordered))
+    sink = KafkaSink(options.connection, query="+".join(job.name for job in ordered), token=identity.token)
+    report(StateChange("starting", f"Spark on {options.master}"))
+    spark = start_session("headrace", master=options.master, settings=_settings(options))
+    try:
+        sink.open()
+        _run(spark, ordered, options, sink, report, stop)
+    except HeadraceError as problem:
+        report(StateChange("failed", str(problem)))
+        raise
+    finally:
+        sink.close()
+        spark.stop()
+    report(StateChange("stopped"))
+
+
+def _topics(jobs: Sequence[Job]) -> list[str]:
+    outputs = [topic for job in jobs for topic in (job.result_topic, job.late_topic)]
+    return [*source_topics(jobs), *outputs, DEAD_LETTERS, COMMITS]
+
+
+def _settings(options: RunOptions) -> dict[str, str]:
+    ours = spark_settings(
+        jars=options.jars,
+        state_partitions=options.state_partitions,
+        driver_memory=options.driver_memory,
+        local_directory=options.checkpoint.parent / "spark-local",
+    )
+    return ours | options.settings
+
+
+def _source_options(options: RunOptions) -> dict[str, str]:
+    chosen = {**options.connection.spark_options(), "startingOffsets": options.starting, "failOnDataLoss": "true"}
+    if options.max_events_per_batch is not None:
+        chosen["maxOffsetsPerTrigger"] = str(options.max_events_per_batch)
+    return chosen
+
+
+def _run(
+    spark: SparkSession,
+    jobs: Sequence[Job],
+    options: RunOptions,
+    sink: Sink,
+    report: Callable[[RunEvent], None],
+    stop: threading.Event,
+) -> None:
+    codec = Codec()
+    topics = Topics(options.connection)
+    frame = streaming_query(
+        spark,
+        jobs,
+        options=_source_options(options),
+        groups=options.key_groups,
+        codec=codec,
+        partitions={name: len(topics.get(name).partitions) for name in source_topics(jobs)},
+    )
+    batches = _Batches(spark, jobs, options.key_groups, codec, sink, report)
+    report(StateChange("warming", "the first batch starts Java code and Python workers; this takes 10 to 30 s"))
+    writer = frame.writeStream.outputMode("update").foreachBatch(batches.write)
+    writer = writer.option("checkpointLocation", str(options.checkpoint / "spark"))
+    if options.cadence_ms:
+        writer = writer.trigger(processingTime=f"{options.cadence_ms} milliseconds")
+    query = writer.start()
+    batches.query = query
+    while not stop.wait(0.1) and query.isActive:
+        pass
+    if query.isActive:
+        report(StateChange("stopping", "the batch under way"))
+        batches.stop(query)
+    problem = query.exception()
+    if batches.failure is not None:
+        raise batches.failure
+    if problem is not None:
+        raise explain_failure(str(problem), topics=source_topics(jobs), checkpoint=options.checkpoint)
+
+
+class _Batches:
+    """Takes each batch from Spark to the sink."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        jobs: Sequence[Job],
+        groups: int,
+        codec: Codec,
+        sink: Sink,
+        report: Callable[[RunEvent], None],
+    ) -> None:
+        self.query: StreamingQuery | None = None
+        self.failure: HeadraceError | None = None
+        self._spark = spark
+        self._jobs = jobs
+        self._groups = groups
+        self._writers = [Writer(job, codec) for job in jobs]
+        self._sink = sink
+        self._report = report
+        self._idle = threading.Event()
+        self._idle.set()
+        self._warm = False
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """Run a batch and write what came out of it; Spark calls this."""
+        self._idle.clear()
+        try:
+            self._write(frame, batch)
+        except HeadraceError as problem:
+            # Spark turns an error into text; keep the real one for the caller.
+            self.failure = problem
+            raise
+        finally:
+            self._idle.set()
+
+    def stop(self, query: StreamingQuery) -> None:
+        """End the query when the batch under way is out, or at once if it takes long; nothing is lost either way."""
+        self._idle.wait(timeout=4)
+        query.stop()
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        table = frame.toArrow()
+        parts = _Parts(self._groups)
+        for group, kind, body in zip(
+            *(table.column(name).to_pylist() for name in ("group", "kind", "body")), strict=True
+        ):
+            parts.add(group, kind, body)
+        times = {
+            number: json.loads(parts.of(number, "time")[0])
+            for number in range(len(self._jobs))
+            if parts.of(number, "time")
+        }
+        now = max((time["now"] for time in times.values()), default=0)
+        counts: dict[str, int] = defaultdict(int)
+        records = chain.from_iterable(
+            self._records(number, job, parts, now, counts) for number, job in enumerate(self._jobs)
+        )
+        if self._sink.committed(batch):
+            counts.clear()
+        else:
+            self._sink.write(batch, records)
+        self._tell_tasks(batch, times)
+        self._tell(batch, times, counts)
+
+    def _records(self, number: int, job: Job, parts: _Parts, now: int, counts: dict[str, int]) -> Iterator[Outgoing]:
+        writer = self._writers[number]
+        left = frames(parts.of(number, "result"))
+        if left:
+            results = job.pipeline.finish(pl.concat(left))
+            counts["results"] += results.height
+            yield from writer.results(results, now)
+        for kind, write in (("late", writer.late), ("dead", writer.dead), ("dismissed", writer.dismissed)):
+            for rows in frames(parts.of(number, kind)):
+                counts["late" if kind == "late" else "dead_letters"] += rows.height
+                yield from write(rows, now)
+
+    def _tell_tasks(self, batch: int, times: dict[int, dict[str, Any]]) -> None:
+        """Let the tasks of the next batch know the watermarks: they get the properties of the thread this runs on."""
+        known = {self._jobs[number].name: time["watermark"] for number, time in times.items()}
+        if len(known) == len(self._jobs):
+            told = json.dumps({"batch": batch, "watermarks": known})
+            self._spark.sparkContext.setLocalProperty(WATERMARKS, told)
+
+    def _tell(self, batch: int, times: dict[int, dict[str, Any]], counts: dict[str, int]) -> None:
+        if not self._warm:
+            self._warm = True
+            self._report(StateChange("running"))
+        marks = [time["watermark"] for time in times.values() if time["watermark"] > BEGINNING]
+        duration, backlog = self._last_progress()
+        self._report(
+            BatchDone(
+                batch=batch,
+                rows_in=max((time["rows"] for time in times.values()), default=0),
+                results=counts["results"],
+                late=counts["late"],
+                dead_letters=counts["dead_letters"],
+                duration_ms=duration,
+                watermark=min(marks, default=None),
+                backlog=backlog,
+            )
+        )
+
+    def _last_progress(self) -> tuple[int | None, int | None]:
+        progress = self.query.lastProgress if self.query is not None else None
+        if progress is None:
+            return None, None
+        backlog = 0
+        for source in progress.sources:
+            behind = (source.metrics or {}).get("totalOffsetsBehindLatest")
+            backlog += int(behind) if behind is not None else 0
+        return int(progress.durationMs.get("triggerExecution", 0)), backlog
+
+
+class _Parts:
+    """The bodies of a batch, by job and kind."""
+
+    def __init__(self, groups: int) -> None:
+        self._groups = groups
+        self._bodies: dict[tuple[int, str], list[bytes]] = defaultdict(list)
+
+    def add(self, group: int, kind: str, body: bytes) -> None:
+        self._bodies[group // self._groups, kind].append(body)
+
+    def of(self, job: int, kind: str) -> list[bytes]:
+        return self._bodies.get((job, kind), [])

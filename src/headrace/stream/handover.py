@@ -1,0 +1,36 @@
+"""Handover: from what an operator gave to what its stage hands on.
+
+The counterpart of intake, and as there, one function for every runner: the stateless steps run on the results, rows
+without a key for what follows are dismissed, and a same-window aggregate that rides on the stage is folded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.stream.intake import split_null_keys
+from headrace.stream.steps import apply_steps
+
+if TYPE_CHECKING:
+    from headrace.engine.operator import Outcome
+    from headrace.stream.pipeline import Pipeline
+
+
+def hand_over(pipeline: Pipeline, level: int, outcome: Outcome) -> Outcome:
+    """Run what follows an operator within its stage.
+
+    Args:
+        pipeline: What is run.
+        level: Which of its stages.
+        outcome: What the operator gave.
+    """
+    if outcome.rows is None:
+        return outcome
+    stage = pipeline.stages[level]
+    rows = apply_steps(stage.steps, outcome.rows)
+    if stage.fold is None:
+        return replace(outcome, rows=rows)
+    rows, keyless = split_null_keys(rows, stage.fold.keys)
+    dismissed = keyless if outcome.dismissed is None else outcome.dismissed
+    return replace(outcome, rows=stage.fold.apply(rows), dismissed=dismissed)

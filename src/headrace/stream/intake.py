@@ -1,0 +1,119 @@
+"""Intake: from the rows of one source partition to the key groups of the first stage.
+
+Every runner takes rows in by the same function: absurd timestamps are split off, the watermark strategy looks at the
+rest, stateless steps run, the operator folds what it can, and what is left is sorted into key groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from headrace.engine.group import Seen, Timekeeping
+from headrace.engine.keygroups import split_by_group
+from headrace.stream.steps import apply_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.stream.pipeline import Entry, Pipeline, Stage
+
+#: Why a row was dismissed at the door.
+ABSURD_TIME = "absurd_time"
+NULL_KEY = "null_key"
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What one source partition brought to the first stage in one batch.
+
+    Args:
+        seen: What the watermark strategy observed; goes to every key group.
+        rows: Per key group, rows as they are.
+        partials: Per key group, what the operator folded.
+        dismissed: Rows that cannot be used, with `reason`.
+    """
+
+    seen: Seen
+    rows: dict[int, pl.DataFrame]
+    partials: dict[int, pl.DataFrame]
+    dismissed: pl.DataFrame | None = None
+
+
+def timekeeping(pipeline: Pipeline, partitions: Mapping[str, int] | None = None) -> tuple[Timekeeping, ...]:
+    """Tell how the time of each entry advances.
+
+    Args:
+        pipeline: What is run.
+        partitions: How many partitions each source has, by its name, where that is known.
+    """
+    known = partitions or {}
+    return tuple(
+        Timekeeping(
+            entry.strategy, entry.idle_after, partition_names(entry.source.name, known.get(entry.source.name, 0))
+        )
+        for entry in pipeline.entries
+    )
+
+
+def partition_names(source: str, count: int) -> tuple[str, ...]:
+    """Name the partitions of a source.
+
+    >>> partition_names("input.vehicle-position", 2)
+    ('input.vehicle-position/0', 'input.vehicle-position/1')
+    """
+    return tuple(f"{source}/{number}" for number in range(count))
+
+
+def take_in(
+    pipeline: Pipeline,
+    number: int,
+    rows: pl.DataFrame,
+    *,
+    partition: str,
+    groups: int,
+    watermark: int | None,
+    now: int | None,
+) -> Intake:
+    """Take in rows of one source partition.
+
+    Args:
+        pipeline: What is run.
+        number: Which of its entries the rows belong to.
+        rows: The rows, in the order of the source.
+        partition: The source partition's name.
+        groups: How many key groups there are.
+        watermark: The first stage's watermark after the batch before, exactly, or None where it is not known.
+        now: Processing time, for rows without an ingestion time.
+    """
+    entry, stage = pipeline.entries[number], pipeline.stages[0]
+    strategy = entry.strategy
+    seen = Seen(number, partition, strategy.observe(rows, now))
+    dismissed = None
+    if seen.observation.get("absurd"):
+        marked = rows.with_columns(strategy.absurd(rows, now))
+        dismissed = marked.filter("absurd").drop("absurd").with_columns(pl.lit(ABSURD_TIME).alias("reason"))
+        rows = marked.filter(~pl.col("absurd")).drop("absurd")
+    keyed, keyless = split_null_keys(_select(entry, stage, rows), stage.keys)
+    kept, partials = stage.operator.prepare(keyed, watermark)
+    refused = [part for part in (dismissed, keyless) if part is not None]
+    return Intake(
+        seen,
+        split_by_group(kept, stage.keys, groups),
+        split_by_group(partials, stage.keys, groups) if partials is not None else {},
+        pl.concat(refused, how="diagonal") if refused else None,
+    )
+
+
+def split_null_keys(rows: pl.DataFrame, keys: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Split off rows that have no key, with the reason; None where all have one."""
+    if not any(rows.get_column(key).null_count() for key in keys):
+        return rows, None
+    missing = pl.any_horizontal(pl.col(key).is_null() for key in keys)
+    return rows.filter(~missing), rows.filter(missing).with_columns(pl.lit(NULL_KEY).alias("reason"))
+
+
+def _select(entry: Entry, stage: Stage, rows: pl.DataFrame) -> pl.DataFrame:
+    return apply_steps(entry.steps, rows).select(list(stage.schema))

@@ -1,0 +1,76 @@
+"""`Job`: source topics, what is done with their events, and the topic that the results go to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from headrace.errors import PlanError
+from headrace.stream import plan
+from headrace.stream.pipeline import Pipeline, compile_plan
+
+if TYPE_CHECKING:
+    from headrace.stream.stream import Stream
+
+Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A named stream with a place for its results.
+
+    Args:
+        name: Lower-case letters, digits and dashes; part of topic names, the checkpoint and the consumer group.
+        stream: What is computed.
+        description: One sentence for people.
+        result_topic: Where results go; `analytics.<name>` unless told otherwise. Late events go to `<result
+            topic>.late`.
+        version: Raise it when results change their meaning; part of nothing that is stored yet.
+    """
+
+    name: str
+    stream: Stream
+    description: str = ""
+    result_topic: str = field(default="")
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise PlanError(
+                f"job name {self.name!r}",
+                hint="Begin with a letter and use lower-case letters, digits and dashes, 63 at most.",
+            )
+        if not self.result_topic:
+            object.__setattr__(self, "result_topic", f"analytics.{self.name}")
+
+    @property
+    def late_topic(self) -> str:
+        """Where events go that came after their windows had expired."""
+        return f"{self.result_topic}.late"
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """The job as stages of steps and operators."""
+        return compile_plan(self.stream.node, self.stream.schema)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The topics that the job reads."""
+        sources = (entry.source for entry in self.pipeline.entries)
+        return tuple(source.topic for source in sources if isinstance(source, plan.TopicSource))
+
+    @property
+    def windows(self) -> str:
+        """The windows in words, such as "sliding 30s / 5s"; empty where there are none."""
+        texts = (stage.window_text for stage in self.pipeline.stages)
+        return ", ".join(dict.fromkeys(text for text in texts if text))
+
+    def explain(self) -> str:
+        """Show the job's plan and topics."""
+        lines = [f"{self.name}: {self.description}", self.stream.explain()]
+        lines.append(f"  to {self.result_topic} (late events to {self.late_topic})")
+        return "\n".join(lines)

@@ -1,0 +1,248 @@
+"""From plan to pipeline: entries (source, watermark, stateless steps), then stages (key, operator, stateless steps).
+
+    entry --+
+            +-- stage (keys, operator, steps) -- stage ... -- finish
+    entry --+
+
+A runner feeds entries, spreads rows over key groups by each stage's keys, calls the operators, and hands what leaves
+the last stage to `finish`. Two decisions are made here and nowhere else: which operator does a window's work, and
+whether a same-window aggregate can be folded into the stage before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from headrace.errors import PlanError
+from headrace.stream import plan
+from headrace.stream.steps import apply_steps
+from headrace.time.strategies import ascending
+from headrace.windows.assigners import Aligned, SameWindow
+from headrace.windows.chained import ChainedFold
+from headrace.windows.operator import WindowOperator
+from headrace.windows.panes import Panes
+from headrace.windows.sliced import SlicedOperator
+from headrace.windows.triggers import default
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headrace.engine import Operator
+    from headrace.stream.steps import Step
+    from headrace.time.watermarks import WatermarkStrategy
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One source, and what happens to its rows before the first stage."""
+
+    source: plan.Source
+    strategy: WatermarkStrategy = field(default_factory=ascending)
+    idle_after: int | None = None
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One operator on keyed rows, and the stateless steps on its results.
+
+    Args:
+        name: What it is called in messages.
+        keys: The key columns of its rows.
+        operator: What it does.
+        schema: The columns of its rows.
+        steps: The stateless steps on its results.
+        fold: A same-window aggregate that rides on this stage, or None.
+        window_text: Its windows in words, or nothing.
+        fires_again: Whether a window may fire more than once.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    operator: Operator
+    schema: pl.Schema
+    steps: tuple[Step, ...] = ()
+    fold: ChainedFold | None = None
+    window_text: str = ""
+    fires_again: bool = False
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What a runner executes.
+
+    Args:
+        entries: Where rows come from.
+        stages: The stateful stages, in order.
+        schema: The columns of the results.
+        last_steps: The stateless steps after the merge of the last stage's fold.
+    """
+
+    entries: tuple[Entry, ...]
+    stages: tuple[Stage, ...]
+    schema: pl.Schema
+    last_steps: tuple[Step, ...] = ()
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        """The key columns of the results."""
+        last = self.stages[-1]
+        return last.keys if last.fold is None else last.fold.keys
+
+    def finish(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Turn what left the last stage in one batch, from all key groups together, into results."""
+        fold = self.stages[-1].fold
+        return apply_steps(self.last_steps, rows if fold is None else fold.finish(rows))
+
+
+@dataclass
+class _Draft:
+    entries: list[Entry]
+    stages: list[Stage]
+    keys: tuple[str, ...] = ()
+    has_watermark: bool = False
+
+
+def compile_plan(node: plan.Node, schema: pl.Schema, *, fuse: bool = True) -> Pipeline:
+    """Compile a plan.
+
+    Args:
+        node: The plan's result.
+        schema: Its columns.
+        fuse: Fold a same-window aggregate into the stage before it where that gives the same answer.
+    """
+    draft = _draft(node)
+    if draft.stages and not draft.has_watermark:
+        raise PlanError(
+            f"{draft.entries[0].source.text} has no watermark",
+            hint='Call .watermark(bounded("1s")) right after the source, with the disorder you expect.',
+        )
+    if not draft.stages:
+        raise PlanError(
+            "a stream without a stateful step",
+            hint="Add key_by and window(...).aggregate(...), or process(...); filtering alone needs no Headrace.",
+        )
+    pipeline = Pipeline(tuple(draft.entries), tuple(draft.stages), schema)
+    return _fused(pipeline) if fuse else pipeline
+
+
+def _draft(node: plan.Node) -> _Draft:
+    if isinstance(node, plan.Read):
+        return _Draft([Entry(node.source)], [])
+    if isinstance(node, plan.Union):
+        return _union(node)
+    if isinstance(node, plan.Window):
+        raise PlanError("a window without an aggregate", hint="Call aggregate(...) after window(...).")
+    if isinstance(node, plan.Aggregated):
+        return _aggregated(node)
+    draft = _draft(node.input)
+    if isinstance(node, plan.KeyBy):
+        draft.keys = node.keys
+    elif isinstance(node, plan.Watermark):
+        draft.entries = [_with_watermark(entry, node, draft) for entry in draft.entries]
+        draft.has_watermark = True
+    elif isinstance(node, plan.Stateless):
+        if draft.stages:
+            last = draft.stages[-1]
+            draft.stages[-1] = replace(last, steps=(*last.steps, node.step))
+        else:
+            draft.entries = [replace(entry, steps=(*entry.steps, node.step)) for entry in draft.entries]
+    else:
+        schema = _schema_into_next_stage(draft)
+        draft.stages.append(Stage(node.name, draft.keys, node.build(draft.keys, schema), schema))
+    return draft
+
+
+def _with_watermark(entry: Entry, node: plan.Watermark, draft: _Draft) -> Entry:
+    if draft.stages:
+        raise PlanError("watermark after an aggregate", hint="Set it right after the source; later stages inherit it.")
+    return replace(entry, strategy=node.strategy, idle_after=node.idle_after)
+
+
+def _union(node: plan.Union) -> _Draft:
+    drafts = [_draft(part) for part in node.inputs]
+    if any(draft.stages for draft in drafts):
+        raise PlanError("union of aggregated streams", hint="Join the sources first, then aggregate.")
+    entries = [entry for draft in drafts for entry in draft.entries]
+    return _Draft(entries, [], has_watermark=all(draft.has_watermark for draft in drafts))
+
+
+def _aggregated(node: plan.Aggregated) -> _Draft:
+    window = node.input
+    if not isinstance(window, plan.Window):
+        raise PlanError("aggregate without a window", hint="Call window(...) or same_window() right before it.")
+    draft = _draft(window.input)
+    revised = False
+    if draft.stages:
+        revised = draft.stages[-1].fires_again
+        window = _continued(window, draft)
+    schema = _schema_into_next_stage(draft)
+    operator = _window_operator(draft.keys, window, node, revised=revised)
+    text = "" if isinstance(window.assigner, SameWindow) else window.assigner.describe()
+    fires_again = _fires_again(window) or revised
+    draft.stages.append(Stage(node.text, draft.keys, operator, schema, window_text=text, fires_again=fires_again))
+    return draft
+
+
+def _continued(window: plan.Window, draft: _Draft) -> plan.Window:
+    """Make a chain of windows right: what fires again takes back what it said, and is waited for as long."""
+    last = draft.stages[-1]
+    before = last.operator
+    if not isinstance(before, WindowOperator):
+        return window
+    if before.panes.mode == "value" and last.fires_again:
+        panes = replace(before.panes, mode="value_and_retraction")
+        draft.stages[-1] = replace(last, operator=replace(before, panes=panes))
+    same = isinstance(window.assigner, SameWindow)
+    return replace(window, allowed_lateness=before.lateness) if same else window
+
+
+def _schema_into_next_stage(draft: _Draft) -> pl.Schema:
+    if draft.stages:
+        last = draft.stages[-1]
+        frame = last.operator.schema(last.schema).to_frame()
+        return apply_steps(last.steps, frame).schema
+    entry = draft.entries[0]
+    return apply_steps(entry.steps, entry.source.schema.to_frame()).schema
+
+
+def _window_operator(keys: tuple[str, ...], window: plan.Window, node: plan.Aggregated, *, revised: bool) -> Operator:
+    plain = not _fires_again(window) and window.mode == "value" and node.on_error == "fail" and not revised
+    if isinstance(window.assigner, Aligned) and plain:
+        return SlicedOperator(keys, window.assigner, node.aggregates)
+    return WindowOperator(
+        keys=keys,
+        assigner=window.assigner,
+        aggregates=dict(node.aggregates),
+        trigger=window.trigger or default(),
+        allowed_lateness=window.allowed_lateness,
+        panes=Panes(mode=window.mode),
+        retractions=revised,
+        on_error="dead_letter" if node.on_error == "dead_letter" else "raise",
+        step=node.text,
+    )
+
+
+def _fires_again(window: plan.Window) -> bool:
+    return window.trigger is not None or window.allowed_lateness > 0
+
+
+def _fused(pipeline: Pipeline) -> Pipeline:
+    """Fold a same-window aggregate into the stage before it.
+
+    All key groups see the same watermark in the same batch, so they fire a window in the same batch: its second
+    aggregate needs no state, only a merge of what the groups say. That holds where a window fires once; one that may
+    fire again needs a stage.
+    """
+    if len(pipeline.stages) < 2:
+        return pipeline
+    *earlier, first, second = pipeline.stages
+    following = second.operator
+    if not (isinstance(following, WindowOperator) and isinstance(following.assigner, SameWindow)):
+        return pipeline
+    if not isinstance(first.operator, SlicedOperator) or following.on_error != "raise":
+        return pipeline
+    fold = ChainedFold(second.keys, tuple(following.aggregates.items()))
+    stage = replace(first, fold=fold)
+    return replace(pipeline, stages=(*earlier, stage), last_steps=second.steps)

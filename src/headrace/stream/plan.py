@@ -1,0 +1,138 @@
+"""The logical plan: what a `Stream` is made of until it is run.
+
+Nodes are frozen and linked from the result back to the sources. They describe; `headrace.stream.pipeline` turns them
+into stages of steps and operators that a runner executes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
+    from headrace.engine import Operator
+    from headrace.stream.steps import Step
+    from headrace.time.watermarks import WatermarkStrategy
+    from headrace.windows.aggregates import Aggregate
+    from headrace.windows.assigners import Assigner
+    from headrace.windows.panes import Mode
+    from headrace.windows.triggers import Trigger
+
+#: What a failing user-defined aggregate does: fail the job, or send its rows to the dead letters.
+OnError: TypeAlias = Literal["fail", "dead_letter"]
+
+
+@dataclass(frozen=True)
+class TopicSource:
+    """Events of one type from a Kafka topic."""
+
+    topic: str
+    type_name: str
+    schema: pl.Schema
+
+    @property
+    def name(self) -> str:
+        """The name that rows are fed under."""
+        return self.topic
+
+    @property
+    def text(self) -> str:
+        """Describe the source in a line of `explain()`."""
+        return f"topic {self.topic} of {self.type_name}"
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """Rows that the caller feeds: a frame in process, a DataFrame on Spark."""
+
+    name: str
+    schema: pl.Schema
+    frame: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def text(self) -> str:
+        """Describe the source in a line of `explain()`."""
+        return f"rows {self.name}"
+
+
+Source: TypeAlias = TopicSource | FrameSource
+
+
+@dataclass(frozen=True)
+class Read:
+    """The beginning of a plan."""
+
+    source: Source
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How the event time of the source advances."""
+
+    input: Node
+    strategy: WatermarkStrategy
+    idle_after: int | None
+
+
+@dataclass(frozen=True)
+class Stateless:
+    """One stateless step."""
+
+    input: Node
+    step: Step
+
+
+@dataclass(frozen=True)
+class Union:
+    """Several streams of the same columns as one."""
+
+    inputs: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class KeyBy:
+    """The columns that belong together from here on."""
+
+    input: Node
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which windows a row belongs to, when they fire, and how long they wait for late rows."""
+
+    input: Node
+    assigner: Assigner
+    trigger: Trigger | None
+    mode: Mode
+    allowed_lateness: int
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """One result row per key and firing."""
+
+    input: Node
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    on_error: OnError
+
+    @property
+    def text(self) -> str:
+        """Describe the step in a line of `explain()`, and name it in messages."""
+        return f"aggregate {', '.join(f'{name}={aggregate.describe()}' for name, aggregate in self.aggregates)}"
+
+
+@dataclass(frozen=True)
+class Processed:
+    """A user's own operator."""
+
+    input: Node
+    build: Callable[[tuple[str, ...], pl.Schema], Operator]
+    name: str
+
+
+Node: TypeAlias = Read | Watermark | Stateless | Union | KeyBy | Window | Aggregated | Processed

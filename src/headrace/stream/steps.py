@@ -1,0 +1,156 @@
+"""Stateless steps: each turns one frame into another, row by row or batch by batch, and remembers nothing.
+
+A step is a frozen value. `apply` runs it, `schema` says which columns come out (by running it on no rows), `text` is
+its line in `explain()`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from headrace.engine.operator import EVENT_TIME
+from headrace.errors import JobError, PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Step(Protocol):
+    """One stateless step."""
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Run the step on a batch of rows."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Describe the step in a line of `explain()`."""
+        ...
+
+
+@dataclass(frozen=True)
+class WithColumns:
+    """Add or replace columns."""
+
+    columns: tuple[tuple[str, pl.Expr], ...]
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Compute all columns at once, each from the columns that came in."""
+        return frame.with_columns(**dict(self.columns))
+
+    @property
+    def text(self) -> str:
+        """Name the columns."""
+        return f"with_columns {', '.join(name for name, _ in self.columns)}"
+
+
+@dataclass(frozen=True)
+class Select:
+    """Keep the named columns only; the event time always stays."""
+
+    columns: tuple[tuple[str, pl.Expr], ...]
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Compute the columns and drop the others."""
+        chosen = dict(self.columns)
+        kept = [] if EVENT_TIME in chosen or EVENT_TIME not in frame.columns else [pl.col(EVENT_TIME)]
+        return frame.select(*kept, **chosen)
+
+    @property
+    def text(self) -> str:
+        """Name the columns."""
+        return f"select {', '.join(name for name, _ in self.columns)}"
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Keep the rows for which the predicate is true; null counts as false."""
+
+    predicate: pl.Expr
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Drop the other rows."""
+        return frame.filter(self.predicate)
+
+    @property
+    def text(self) -> str:
+        """Show the predicate."""
+        return f"filter {self.predicate}"
+
+
+@dataclass(frozen=True)
+class MapBatches:
+    """Run a function on every batch of rows; it must not depend on how rows are split into batches."""
+
+    function: Callable[[pl.DataFrame], pl.DataFrame]
+    name: str
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Call the function."""
+        result = self.function(frame)
+        if not isinstance(result, pl.DataFrame):
+            raise JobError(
+                f"step {self.name!r} returned {type(result).__name__}, not a Polars DataFrame",
+                hint="Let the function return a DataFrame with the columns that later steps use.",
+            )
+        return result
+
+    @property
+    def text(self) -> str:
+        """Name the function."""
+        return f"map_batches {self.name}"
+
+
+@dataclass(frozen=True)
+class FlatMap:
+    """Turn each row into any number of rows: a list-valued expression, one row per element."""
+
+    name: str
+    items: pl.Expr
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Compute the list and give each of its elements a row; a row with an empty or null list goes."""
+        listed = frame.with_columns(self.items.alias(self.name))
+        kept = listed.filter(pl.col(self.name).list.len() > 0)
+        return kept.explode(self.name)
+
+    @property
+    def text(self) -> str:
+        """Name the new column."""
+        return f"flat_map {self.name}"
+
+
+def schema_after(step: Step, schema: pl.Schema, *, where: str) -> pl.Schema:
+    """Tell the columns that come out of a step, or say why it cannot run.
+
+    Args:
+        step: The step.
+        schema: The columns that go in.
+        where: The step in the user's words, for the error.
+    """
+    try:
+        return step.apply(schema.to_frame()).schema
+    except PolarsError as problem:
+        first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise PlanError(
+            f"{where} cannot work: {first}",
+            hint=f"The columns here are: {', '.join(schema)}.",
+        ) from problem
+
+
+def apply_steps(steps: tuple[Step, ...], frame: pl.DataFrame) -> pl.DataFrame:
+    """Run steps one after the other; a failure names the step and shows a row."""
+    for step in steps:
+        try:
+            frame = step.apply(frame)
+        except PolarsError as problem:
+            example = frame.head(1).to_dicts()
+            raise JobError(
+                f"step '{step.text}' failed: {str(problem).splitlines()[0]}; first row of the batch: {example}",
+                hint="Mend the expression, or filter out the rows that it cannot handle before this step.",
+            ) from problem
+    return frame
