@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.broker import Connection, EmbeddedBroker
+from headrace.broker import Connection, EmbeddedBroker, Topics, TopicSpec
 from headrace.errors import BrokerError, PlanError
 from headrace.events import Codec, StopEvent, VehiclePosition
 from headrace.transit.arrivals import Arrivals, Disorder
@@ -49,14 +49,17 @@ class Basket:
         self.seconds_per_event = seconds_per_event
         self.sent: list[tuple[float, str, str, bytes]] = []
         self.flushed = False
-        self.waiting = 0
 
-    def send(self, topic: str, keys: Sequence[str], values: Sequence[bytes]) -> None:
+    def send_all(self, topic: str, keys: Sequence[str], values: Sequence[bytes]) -> int:
         self.sent += [(self.clock.now, topic, key, value) for key, value in zip(keys, values, strict=True)]
         self.clock.now += len(keys) * self.seconds_per_event
+        return len(keys)
 
-    def flush(self) -> None:
+    def flush(self, timeout: float | None = None) -> None:
         self.flushed = True
+
+    def __len__(self) -> int:
+        return 0
 
     def of(self, topic: str) -> list[bytes]:
         return [value for _, where, _, value in self.sent if where == topic]
@@ -177,11 +180,15 @@ def test_a_simulated_fleet_ends_up_in_kafka(broker: EmbeddedBroker) -> None:
     from confluent_kafka import Consumer
 
     fleet = Fleet(vehicles=50, seed=9, start=datetime(2026, 1, 1, tzinfo=UTC))
-    last = simulate(fleet, broker.connection, speed=math.inf, duration=20, disorder=Disorder.none())
+    topics = ("feed-test.position", "feed-test.stop")
+    with pytest.raises(BrokerError, match=r"feed-test\.position"):
+        simulate(fleet, broker.connection, duration=1, topics=topics)
+    Topics(broker.connection).ensure([TopicSpec(name=topic) for topic in topics])
+    last = simulate(fleet, broker.connection, speed=math.inf, duration=20, disorder=Disorder.none(), topics=topics)
     assert last.positions == 1000
     assert last.waiting == 0
     consumer = Consumer(broker.connection.client_config() | {"group.id": "feed-test", "auto.offset.reset": "earliest"})
-    consumer.subscribe([VEHICLE_POSITIONS])
+    consumer.subscribe([topics[0]])
     values: list[bytes] = []
     partition_of: dict[bytes, set[int]] = {}
     while len(values) < 1000:

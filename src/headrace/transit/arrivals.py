@@ -128,8 +128,10 @@ class Arrivals:
     def take(self, seconds: int = 1) -> Arrived:
         """Go on by some seconds, and give what arrives in them."""
         positions = self._sent(self.fleet.positions(self.second, seconds=seconds), self._every(seconds))
-        ahead = range(self.second, self.second + seconds) if self._stop_events else ()
-        stops = pl.concat([pl.DataFrame(schema=STOP_SCHEMA), *(self.fleet.stop_events(second) for second in ahead)])
+        if self._stop_events and seconds:
+            stops = self.fleet.stop_events(self.second, seconds=seconds)
+        else:
+            stops = pl.DataFrame(schema=STOP_SCHEMA)
         events = self._sent(stops, np.array([self._row[name] for name in stops["vehicle_id"]], dtype=np.int64))
         self.second += seconds
         if self._held is not None:

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from headrace.broker import Topics
 from headrace.errors import PlanError
 from headrace.events import Codec, StopEvent, VehiclePosition
 from headrace.transit.arrivals import ARRIVAL_TIME, Arrivals, Disorder
 from headrace.transit.outlet import KafkaOutlet
-from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS, input_topics
+from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,24 +43,24 @@ TICK = 0.05
 REPORT_EVERY = 1.0
 #: A feed that is behind its schedule by more than this says so.
 TOLERANCE = 1.0
+_STOP_PATIENCE = 5.0
 _CHUNK_EVENTS = 50_000
 _CHUNK_SECONDS = 0.25
 
 
 class Outlet(Protocol):
-    """Where events go."""
+    """Where events go; `KafkaOutlet` is the usual one."""
 
-    def send(self, topic: str, keys: Sequence[str], values: Sequence[bytes]) -> None:
-        """Hand over events; may wait while there is no room, and raises when some could not be delivered."""
+    def send_all(self, topic: str, keys: Sequence[str], values: Sequence[bytes]) -> int:
+        """Hand over events and tell how many; may wait for room, and raises when some could not be delivered."""
         ...
 
-    @property
-    def waiting(self) -> int:
-        """Events that were handed over and are not delivered yet."""
-        ...
-
-    def flush(self) -> None:
+    def flush(self, timeout: float | None = None) -> None:
         """Wait until everything is delivered, or raise."""
+        ...
+
+    def __len__(self) -> int:
+        """How many events were handed over and are not delivered yet."""
         ...
 
 
@@ -124,6 +125,7 @@ class Feed:
         outlet: Where they go.
         speed: Seconds of the fleet's time per wall second; infinite means as fast as possible.
         seconds: How many seconds of the fleet's time to send; None means until it is stopped.
+        topics: Where positions and stop events go.
         encoding: Of the values.
         clock: Wall seconds; a test may bring its own.
         origin: The clock's value at which the fleet's first second is due; None means when `run` begins.
@@ -136,6 +138,7 @@ class Feed:
         *,
         speed: float = 1.0,
         seconds: int | None = None,
+        topics: tuple[str, str] = (VEHICLE_POSITIONS, STOP_EVENTS),
         encoding: Encoding = "binary",
         clock: Callable[[], float] = time.monotonic,
         origin: float | None = None,
@@ -158,7 +161,8 @@ class Feed:
         wanted = 1 if math.isinf(speed) else math.ceil(speed * _CHUNK_SECONDS)
         most = max(1, _CHUNK_EVENTS // fleet.vehicles)
         self._chunk_seconds = most if math.isinf(speed) else min(wanted, most)
-        self._counts = {VEHICLE_POSITIONS: 0, STOP_EVENTS: 0}
+        self._topics = topics
+        self._counts = dict.fromkeys(topics, 0)
         self._bytes = 0
         self._behind = 0.0
         self._sent_until = self._first * 1_000_000
@@ -192,7 +196,8 @@ class Feed:
                     report(self._report(now - began, (self._events - events_then) / (now - reported)))
                     reported, events_then = now, self._events
             chunk = following
-        self._outlet.flush()
+        # Whoever stops the feed does not want to wait long for a broker that is gone.
+        self._outlet.flush(_STOP_PATIENCE if stop.is_set() else None)
         elapsed = self._clock() - began
         last = self._report(elapsed, self._events / elapsed if elapsed > 0 else 0.0)
         report(last)
@@ -214,8 +219,8 @@ class Feed:
         # What arrives after the last second is sent with it: a bounded feed sends all that happened in its time.
         arrived = self._arrivals.take(seconds) if seconds > 0 else self._arrivals.rest()
         parts = (
-            self._encoded(VEHICLE_POSITIONS, VehiclePosition, arrived.positions),
-            self._encoded(STOP_EVENTS, StopEvent, arrived.stop_events),
+            self._encoded(self._topics[0], VehiclePosition, arrived.positions),
+            self._encoded(self._topics[1], StopEvent, arrived.stop_events),
         )
         return _Chunk(begin * 1_000_000, self._arrivals.second * 1_000_000, parts)
 
@@ -252,18 +257,18 @@ class Feed:
                 begin = 0
             keys, values = part.keys[begin:end], part.values[begin:end]
             if keys:
-                self._outlet.send(part.topic, keys, values)
-                self._counts[part.topic] += len(keys)
-                self._bytes += sum(map(len, values))
+                sent = self._outlet.send_all(part.topic, keys, values)
+                self._counts[part.topic] += sent
+                self._bytes += sum(map(len, values[:sent]))
         self._sent_until = until
 
     def _report(self, elapsed: float, rate: float) -> FeedReport:
         return FeedReport(
             events=self._events,
-            positions=self._counts[VEHICLE_POSITIONS],
-            stop_events=self._counts[STOP_EVENTS],
+            positions=self._counts[self._topics[0]],
+            stop_events=self._counts[self._topics[1]],
             value_bytes=self._bytes,
-            waiting=self._outlet.waiting,
+            waiting=len(self._outlet),
             event_time=self._arrivals.fleet.start + timedelta(microseconds=self._sent_until),
             elapsed=elapsed,
             rate=rate,
@@ -278,27 +283,29 @@ def simulate(
     speed: float = 1.0,
     duration: float | None = None,
     rate: float | None = None,
+    first: int = 0,
     disorder: Disorder | None = None,
     stop_events: bool = True,
+    topics: tuple[str, str] = (VEHICLE_POSITIONS, STOP_EVENTS),
     encoding: Encoding = "binary",
-    partitions: int = 4,
     stop: threading.Event | None = None,
     report: Callable[[FeedReport], None] = lambda _: None,
 ) -> FeedReport:
     """Send a fleet's reports to Kafka.
 
-    A fleet that starts about now and runs at speed 1 is tied to the clock on the wall: event times are true times.
+    A feed at speed 1 whose first second is about now is tied to the clock on the wall: event times are true times.
 
     Args:
         fleet: Who reports.
-        connection: Where Kafka is. The input topics are created if they are missing.
+        connection: Where Kafka is. The topics (see `headrace.transit.topics`) have to exist.
         speed: Seconds of the fleet's time per second; `math.inf` sends as fast as possible.
         duration: Seconds of the fleet's time to send; None means until `stop` is set.
         rate: Positions per second to aim at, instead of a speed.
+        first: The second of the fleet's time to begin with.
         disorder: How late, doubled and out of order reports arrive; None means the usual small dose.
         stop_events: Whether arrivals and departures are sent, too.
+        topics: Where positions and stop events go.
         encoding: "binary" or "json".
-        partitions: Of the input topics, where they have to be created.
         stop: Set it (from another thread, or a signal handler) to end the feed.
         report: Called about once a second, and once at the end.
 
@@ -314,19 +321,22 @@ def simulate(
         if not rate > 0:
             raise PlanError(f"rate is {rate}", hint="Give events per second, above 0.")
         speed = rate / fleet.vehicles
-    with KafkaOutlet(connection, topics=input_topics(partitions=partitions)) as outlet:
+    stop = stop or threading.Event()
+    Topics(connection).require(topics if stop_events else topics[:1])
+    with KafkaOutlet(connection, stop=stop) as outlet:
         feed = Feed(
-            Arrivals(fleet, disorder, stop_events=stop_events),
+            Arrivals(fleet, disorder, first=first, stop_events=stop_events),
             outlet,
             speed=speed,
             seconds=None if duration is None else math.ceil(duration),
+            topics=topics,
             encoding=encoding,
-            origin=_origin(fleet, speed),
+            origin=_origin(fleet, first, speed),
         )
-        return feed.run(stop or threading.Event(), report)
+        return feed.run(stop, report)
 
 
-def _origin(fleet: Fleet, speed: float) -> float | None:
-    """Give the moment on the monotonic clock at which the fleet starts, if that is about now."""
-    ahead = fleet.start.timestamp() - time.time()
+def _origin(fleet: Fleet, first: int, speed: float) -> float | None:
+    """Give the moment on the monotonic clock at which the first second begins, if that is about now."""
+    ahead = fleet.start.timestamp() + first - time.time()
     return time.monotonic() + ahead if speed == 1.0 and abs(ahead) < 60 else None

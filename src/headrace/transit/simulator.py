@@ -130,7 +130,7 @@ class Fleet:
         self._identity = _identities(self.network, line)
         self._gps_lost_in = lru_cache(maxsize=8)(self._gps_outages)
         # The end of a second is the beginning of the next one.
-        self._planned = lru_cache(maxsize=2)(self._timetable_seconds)
+        self._planned_at = lru_cache(maxsize=2)(self._edge)
 
     @property
     def vehicle_ids(self) -> pl.Series:
@@ -158,22 +158,25 @@ class Fleet:
         columns = self._columns(state, moment)
         return pl.DataFrame({name: columns[name] for name in POSITION_SCHEMA})
 
-    def stop_events(self, second: int) -> pl.DataFrame:
-        """Give the arrivals (ARS) and departures (DEP) that happen in [second, second + 1).
+    def stop_events(self, second: int, *, seconds: int = 1) -> pl.DataFrame:
+        """Give the arrivals (ARS) and departures (DEP) that happen in [second, second + seconds).
+
+        Args:
+            second: Seconds since `start`.
+            seconds: How many seconds at once.
 
         Returns:
-            A frame with the columns of `STOP_SCHEMA`, in no particular order.
+            A frame with the columns of `STOP_SCHEMA`, in the order of event time.
         """
-        every = np.arange(self.vehicles)
-        before, after = self._planned(second), self._planned(second + 1)
-        vehicle, crossed, moment = [], [], []
-        for kind in (STAND, ACCELERATE):
-            rows, boundary = self._crossed(before, after, kind)
-            share = (boundary - before[rows]) / (after[rows] - before[rows])
-            vehicle.append(every[rows])
-            crossed.append(boundary)
-            moment.append(second * 1000 + np.minimum(share * 1000, 999).astype(np.int64))
-        who, at, when = np.concatenate(vehicle), np.concatenate(crossed), np.concatenate(moment)
+        planned = self._planned(second, seconds)
+        before, after = planned[:-1].ravel(), planned[1:].ravel()
+        entered = [self._entered(before, after, kind) for kind in (STAND, ACCELERATE)]
+        rows, at = (np.concatenate(column) for column in zip(*entered, strict=True))
+        share = (at - before[rows]) / (after[rows] - before[rows])
+        who = rows % self.vehicles
+        when = (second + rows // self.vehicles) * 1000 + np.minimum(share * 1000, 999).astype(np.int64)
+        order = np.lexsort((who, when))
+        who, at, when = who[order], at[order], when[order]
         # A microsecond into the phase, so that rounding cannot find the phase before.
         state = self._state_at(who, at + 1e-6, self.motion.bend(who, when / 1000).delay)
         columns = self._columns(state, when)
@@ -243,17 +246,25 @@ class Fleet:
         distance = table.distance[phase] + (begin_speed + acceleration * since / 2) * since
         return _State(vehicle, phase, second, round_begin, distance, speed, acceleration, delay)
 
-    def _timetable_seconds(self, second: int) -> Floats:
+    def _planned(self, second: int, seconds: int) -> Floats:
+        """Tell where all vehicles are in their timetables at the edges of some seconds, a row per edge."""
+        if seconds == 1:
+            return np.stack([self._planned_at(second), self._planned_at(second + 1)])
+        time = np.repeat(np.arange(second, second + seconds + 1, dtype=np.float64), self.vehicles)
+        vehicle = np.tile(np.arange(self.vehicles), seconds + 1)
+        return self.motion.bend(vehicle, time).second.reshape(seconds + 1, self.vehicles)
+
+    def _edge(self, second: int) -> Floats:
         return self.motion.bend(slice(None), np.full(self.vehicles, float(second))).second
 
-    def _crossed(self, before: Floats, after: Floats, kind: int) -> tuple[Integers, Floats]:
-        """Find the vehicles that enter a phase of a kind between two moments, and the timetable second of that."""
-        table, motion = self.timetable, self.motion
-        index = self._entries[kind]
-        entered = table.start[index]
-        round_begin = np.floor(after / motion.duration) * motion.duration
-        position = np.searchsorted(entered, motion.base + (after - round_begin), side="right") - 1
-        newest = entered[np.maximum(position, 0)] - motion.base + round_begin
+    def _entered(self, before: Floats, after: Floats, kind: int) -> tuple[Integers, Floats]:
+        """Find the rows that enter a phase of a kind between two moments, and the timetable second of that."""
+        seconds = len(before) // self.vehicles
+        duration, base = np.tile(self.motion.duration, seconds), np.tile(self.motion.base, seconds)
+        begins = self.timetable.start[self._entries[kind]]
+        round_begin = np.floor(after / duration) * duration
+        position = np.searchsorted(begins, base + (after - round_begin), side="right") - 1
+        newest = begins[np.maximum(position, 0)] - base + round_begin
         rows = np.flatnonzero((newest > before) & (newest <= after))
         return rows, newest[rows]
 
