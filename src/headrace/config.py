@@ -162,7 +162,7 @@ class SparkSettings(Section):
         'a master URL: "local[*]", "local[2]", "spark://HOST:PORT", "yarn", "k8s://HOST:PORT"',
         pattern=r"^(local(\[(\*|[1-9][0-9]*)(,[0-9]+)?\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+)$",
     )
-    driver_memory: str = _setting("1g", "Heap of the driver.", 'a size such as "1g" or "800m"', pattern=_MEMORY)
+    driver_memory: str = _setting("2g", "Heap of the driver.", 'a size such as "2g" or "800m"', pattern=_MEMORY)
     cadence_ms: Annotated[int, Number] = _setting(
         500,
         "Milliseconds between the starts of two micro-batches; 0 starts the next one at once.",
@@ -171,7 +171,7 @@ class SparkSettings(Section):
         le=3_600_000,
     )
     key_groups: Annotated[int, Number] = _setting(
-        16,
+        4,
         "Units of state and parallelism of a job. It cannot change once a checkpoint exists.",
         "a whole number from 1 to 4096",
         ge=1,
@@ -556,6 +556,11 @@ def _close(word: str, known: Mapping[str, object] | tuple[str, ...], cutoff: flo
     return matches[0] if matches else ""
 
 
+def _bare(where: str) -> str:
+    # A file or a flag is known by its name; a variable needs the word.
+    return where.removeprefix("file ").removeprefix("flag ")
+
+
 def _unknown_section(section: str, table: object, where: str) -> Problem:
     names = {setting.key.partition(".")[2]: setting.key for setting in KEYS.values()}
     if not isinstance(table, dict) and section in names:
@@ -573,13 +578,13 @@ def _unknown_key(key: str, where: str) -> Problem:
         close = _close(key, KEYS)
         remedy = f"Did you mean {close}? " if close else ""
         return Problem(
-            f"{where.removeprefix('file ')}: there is no setting {key!r}", f"{remedy}Sections: {', '.join(SECTIONS)}."
+            f"{_bare(where)}: there is no setting {key!r}", f"{remedy}Sections: {', '.join(SECTIONS)}."
         )
     names = tuple(known.partition(".")[2] for known in KEYS if known.startswith(f"{section}."))
     close = _close(name, names)
     remedy = f"Did you mean {section}.{close}? " if close else ""
     return Problem(
-        f"{where.removeprefix('file ')}: there is no setting {key!r}",
+        f"{_bare(where)}: there is no setting {key!r}",
         f"{remedy}Settings of [{section}]: {', '.join(names)}.",
     )
 

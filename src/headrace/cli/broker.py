@@ -59,8 +59,7 @@ def start(
     json: Json = False,
 ) -> None:
     """Start the embedded broker in the background; it stays until `headrace broker stop`."""
-    from headrace.broker import JarCache
-    from headrace.broker.embedded import start_detached
+    from headrace.broker import JarCache, detached
 
     settings = Globals.of(ctx).settings(
         broker__port=(port, "--port"),
@@ -77,7 +76,7 @@ def start(
     already = running is not None
     if running is None:
         with Steps() as steps, steps.step("Starting the broker") as step:
-            running = start_detached(
+            running = detached.start(
                 server_settings(settings), cache=JarCache(settings.paths.jars), progress=step.progress
             )
             step.done(running.bootstrap)
@@ -99,38 +98,35 @@ def start(
 
 @app.command()
 def status(ctx: typer.Context, data_dir: DataDir = None, json: Json = False) -> None:
-    """Say whether the embedded broker runs; exit code 5 if it does not."""
+    """Say whether the embedded broker runs; exit code 5 if it does not run or does not answer."""
+    from headrace.broker import detached
+
     settings = Globals.of(ctx).settings(broker__data_directory=(data_dir, "--data-dir"))
-    state = running_state(settings)
+    found = detached.status(settings.broker_directory)
+    state = found.state if found.running else None
     if json:
+        facts = {} if state is None else {"bootstrap": state.bootstrap, "pid": state.pid, "since": state.started_at}
         terminal.document(
-            {"running": state is not None, "data": str(settings.broker_directory)}
-            | (
-                {}
-                if state is None
-                else {"bootstrap": state.bootstrap, "pid": state.pid, "started_at": state.started_at}
-            )
+            {"running": found.running, "answers": found.answers, "data": str(found.data.path), "text": str(found)}
+            | facts
         )
-    elif state is None:
-        terminal.line(f"No broker runs in {settings.broker_directory}.")
-        terminal.note("Start one: headrace broker start")
     else:
-        by = "by `headrace broker start`" if state.detached else "by a demo or a program, which also ends it"
-        terminal.line(f"Kafka {state.kafka_version} runs at {state.bootstrap} (process {state.pid})")
-        terminal.line(f"Started {state.started_at} {by}")
-        terminal.line(f"Data in {settings.broker_directory}")
-    if state is None:
+        terminal.line(f"Embedded broker: {found}")
+        terminal.line(f"Data in {found.data.path}, log in {found.data.log_file}")
+        if not found.running:
+            terminal.note("Start one: headrace broker start")
+    if not found.answers:
         raise typer.Exit(int(ExitCode.BROKER))
 
 
 @app.command()
 def stop(ctx: typer.Context, data_dir: DataDir = None, json: Json = False) -> None:
     """Stop the embedded broker that `headrace broker start` started. Its data stays."""
-    from headrace.broker.detached import stop as stop_detached
+    from headrace.broker import detached
 
     settings = Globals.of(ctx).settings(broker__data_directory=(data_dir, "--data-dir"))
     began = time.monotonic()
-    stopped = stop_detached(settings.broker_directory)
+    stopped = detached.stop(settings.broker_directory)
     if json:
         terminal.document({"stopped": bool(stopped)})
     elif stopped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.cli.gauges import Gauges, ResultRow
 from headrace.errors import BrokerError
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from headrace.events.schemas.records_pb2 import Result
 
 
-def row_of(codec: Codec, value: bytes | None, millis: int) -> ResultRow | None:
+def row_of(codec: Codec, value: bytes | None, published: int) -> ResultRow | None:
     """A record of a result topic as the view needs it; None for what is no windowed result.
 
     Args:
         codec: Reads the value.
         value: The record's value.
-        millis: Kafka's timestamp of it.
+        published: Kafka's timestamp of it, in microseconds.
     """
     from headrace.events.letters import Rejection
     from headrace.events.schemas.records_pb2 import Result
@@ -34,7 +34,7 @@ def row_of(codec: Codec, value: bytes | None, millis: int) -> ResultRow | None:
         key=_cell(payload.key),
         count=_count(payload),
         window_end=payload.window_end.ToMicroseconds(),
-        published=millis * 1000,
+        published=published,
         on_time=payload.pane_timing in {"", "on_time"},
     )
 
@@ -81,33 +81,15 @@ class ResultReader:
         self._thread.join(timeout=2)
 
     def _read(self) -> None:
-        from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
-
-        from headrace.broker.connection import ErrorWatch
+        from headrace.broker.consumer import Consumer
         from headrace.events.codec import Codec
 
         codec = Codec()
-        watch = ErrorWatch(self._connection)
-        consumer: Any = Consumer(
-            self._connection.client_config(
-                group_id="headrace-demo", enable_auto_commit=False, isolation_level="read_committed"
-            )
-            | {"error_cb": watch}
-        )
         try:
-            partitions = consumer.list_topics(self._topic, timeout=15).topics[self._topic].partitions
-            consumer.assign([TopicPartition(self._topic, number, OFFSET_END) for number in partitions])
-            while not self._stop.is_set():
-                messages = [m for m in consumer.consume(1000, timeout=0.2) if m.error() is None]
-                rows = (row_of(codec, message.value(), message.timestamp()[1]) for message in messages)
-                self._gauges.results([row for row in rows if row is not None], now=time.monotonic())
-                watch.check(consumer)
+            with Consumer(self._connection, [self._topic], start="end", follow=True) as consumer:
+                while not self._stop.is_set():
+                    records = consumer.read(timeout=0.2)
+                    rows = (row_of(codec, record.value, record.timestamp) for record in records)
+                    self._gauges.results([row for row in rows if row is not None], now=time.monotonic())
         except BrokerError as problem:
             self._problem = problem
-        except KafkaException as error:
-            self._problem = BrokerError(
-                f"cannot read results from {self._topic} at {self._connection.bootstrap}: {error.args[0].str()}",
-                hint="Is the broker still running? See `headrace broker status`.",
-            )
-        finally:
-            consumer.close()

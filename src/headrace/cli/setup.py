@@ -22,8 +22,8 @@ def setup(ctx: typer.Context, json: Json = False) -> None:
     cache = JarCache(settings.paths.jars, java=java)
     paths: dict[str, list[str]] = {}
     with Steps() as steps:
-        for name, what in ((SPARK_CONNECTOR, "Spark's Kafka connector"), (EMBEDDED_BROKER, "embedded Kafka broker")):
-            with steps.step(f"Jars of the {what}") as step:
+        for name, what in ((SPARK_CONNECTOR, "Spark's Kafka connector"), (EMBEDDED_BROKER, "the embedded broker")):
+            with steps.step(f"Jars of {what}") as step:
                 paths[name] = [str(path) for path in cache.get(name, progress=step.progress)]
                 step.done(f"{len(paths[name])} jars")
     if json:

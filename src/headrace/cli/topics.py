@@ -13,7 +13,6 @@ from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 if TYPE_CHECKING:
     from headrace.broker import Connection, TopicSpec
 
-_INPUTS = ("input.vehicle-position", "input.stop-event")
 #: Settings of a topic that people ask for.
 _SHOWN = ("cleanup.policy", "retention.ms", "retention.bytes", "segment.ms", "compression.type", "max.message.bytes")
 
@@ -22,18 +21,10 @@ app = typer.Typer(no_args_is_help=False, help="List topics with the number of th
 
 def declared_topics() -> list[TopicSpec]:
     """Every topic that the jobs of this installation read or write."""
-    from headrace.broker import TopicSpec
-    from headrace.broker.topics import commit_spec, dead_letter_spec, late_spec
     from headrace.cli.jobs import known_jobs
+    from headrace.transit.topics import topics as declare
 
-    jobs = known_jobs().values()
-    inputs = dict.fromkeys([*_INPUTS, *(topic for job in jobs for topic in job.sources)])
-    specs = [TopicSpec(name=name, partitions=4, retention="1d") for name in inputs]
-    specs.append(dead_letter_spec())
-    for job in jobs:
-        specs += [TopicSpec(name=job.result_topic, partitions=4, retention="1d"), late_spec(job.result_topic)]
-    specs.append(commit_spec())
-    return list({spec.name: spec for spec in specs}.values())
+    return declare([job.result_topic for job in known_jobs().values()])
 
 
 def make_topics(connection: Connection) -> tuple[str, ...]:
@@ -60,7 +51,7 @@ def topics(
     from headrace.broker import Topics
 
     connection = connect(Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap")))
-    found = Topics(connection).list(internal=internal)
+    found = Topics(connection).overview(internal=internal)
     if json:
         terminal.document([{"name": t.name, "partitions": len(t.partitions), "records": t.count} for t in found])
         return
