@@ -19,7 +19,6 @@ from headrace.engine.operator import Turn
 from headrace.engine.state import MemorySegments
 from headrace.errors import PlanError, StateError
 
-
 SECOND = 1_000_000
 T0 = int(START.timestamp()) * SECOND
 ABC = (

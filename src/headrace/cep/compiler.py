@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from headrace.cep.conditions import Columns, Condition, bind, columns_of, is_iterative, masks_of
+from headrace.cep.conditions import Columns, Condition, bind, columns_of, is_iterative, masks_of, names_of
 from headrace.cep.matcher import Rows
 from headrace.cep.program import (
     Accept,
@@ -208,8 +208,8 @@ class _Layout:
                     f"{element} has a longer time bound than the whole pattern",
                     hint="Give the step a shorter bound, or the pattern a longer one.",
                 )
-            names = getattr(element.condition, "names", frozenset()) | getattr(element.until, "names", frozenset())
-            if unknown := sorted(names - set(pattern.names)):
+            asked = names_of(element.condition) | names_of(element.until)
+            if unknown := sorted(asked - set(pattern.names)):
                 raise PlanError(
                     f"the condition of {element} asks for rows of {unknown[0]!r}, which the pattern does not have",
                     hint=f"It has: {', '.join(pattern.names)}.",

@@ -333,11 +333,18 @@ def masks_of(frame: pl.DataFrame, conditions: Sequence[pl.Expr]) -> list[NDArray
     )
     masks = []
     for number, condition in enumerate(conditions):
-        column = wide[str(number)]
-        if column.dtype != pl.Boolean:
-            raise PlanError(f"condition {condition} gives {column.dtype}, not true or false")
-        masks.append(column.to_numpy().astype(np.bool_, copy=False))
+        values = wide[str(number)]
+        if values.dtype != pl.Boolean:
+            raise PlanError(f"condition {condition} gives {values.dtype}, not true or false")
+        masks.append(values.to_numpy().astype(np.bool_, copy=False))
     return masks
+
+
+def names_of(condition: Condition | None) -> frozenset[str]:
+    """The elements whose rows a condition asks for, as far as that is known."""
+    if isinstance(condition, Combined):
+        return frozenset().union(*(names_of(part) for part in condition.parts))
+    return condition.names if isinstance(condition, MatchExpr) else frozenset()
 
 
 def columns_of(condition: Condition) -> frozenset[str] | None:
