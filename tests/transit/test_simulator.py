@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import PlanError
 from headrace.geo import distance
+from headrace.transit.helsinki import helsinki
+from headrace.transit.network import Line, Network
 from headrace.transit.simulator import POSITION_SCHEMA, STOP_SCHEMA, Fleet
 
 VEHICLES = 200
@@ -245,3 +247,23 @@ def test_trips_are_named_by_local_time_and_operating_day() -> None:
 def test_what_cannot_be_is_refused_with_a_reason(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         Fleet(**options)
+
+
+def test_every_place_of_the_network_is_used_and_no_line_leaps() -> None:
+    network = helsinki()
+    assert {place for line in network.lines for place in line.places} == set(network.places)
+    for path in network.paths:
+        assert path.stop_ids[0] != path.stop_ids[-1] or path.line.name == "P"
+        assert len(path.stops) == len(path.stop_ids)
+        gaps = path.stops[1:] - path.stops[:-1]
+        assert gaps.min() > 150
+        assert gaps.max() < 13_000
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [(Line("1", "tram", 40, ("A", "Z")), "unknown places"), (Line("1", "tram", 40, ("A",)), "fewer than two")],
+)
+def test_a_network_that_leads_nowhere_is_refused(line: Line, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        Network({"A": (60.1, 24.9)}, (line,))

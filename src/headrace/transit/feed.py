@@ -322,6 +322,7 @@ def simulate(
             raise PlanError(f"rate is {rate}", hint="Give events per second, above 0.")
         speed = rate / fleet.vehicles
     stop = stop or threading.Event()
+    connection.check()
     Topics(connection).require(topics if stop_events else topics[:1])
     with KafkaOutlet(connection, stop=stop) as outlet:
         feed = Feed(
