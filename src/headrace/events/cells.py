@@ -78,9 +78,9 @@ def _member(kind: DataType | DataTypeClass) -> str:
 # -------------------------------------------------------------------- frame -> cells
 
 
-def pack(frame: pl.DataFrame) -> pa.ListArray:
-    """All columns of a frame as one column of cells, one list per row."""
-    rows, width = frame.height, frame.width
+def pack(frame: pl.DataFrame, columns: Sequence[str]) -> pa.ListArray:
+    """Columns of a frame as one column of cells, one list per row."""
+    rows, width = frame.height, len(columns)
     if width > MAX_COLUMNS:
         raise SchemaError(f"{width} columns; at most {MAX_COLUMNS}", hint="Put some into a struct or a list.")
     offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
@@ -89,7 +89,7 @@ def pack(frame: pl.DataFrame) -> pa.ListArray:
     by_member: dict[str, list[tuple[int, pa.Array]]] = {}
     texts = [""]
     type_codes = np.zeros((rows, width), np.int32)
-    for position, series in enumerate(frame.get_columns()):
+    for position, series in enumerate(map(frame.get_column, columns)):
         member = _member(series.dtype)
         text = dtypes.to_text(series.dtype)
         natural = _NATURAL.get(member) == text
@@ -101,7 +101,7 @@ def pack(frame: pl.DataFrame) -> pa.ListArray:
             if natural:
                 type_codes[:, position][series.is_not_null().to_numpy()] = 0
     cell = {
-        "name": pa.array(frame.columns, pa.string()).take(pa.array(np.tile(np.arange(width), rows))),
+        "name": pa.array(columns, pa.string()).take(pa.array(np.tile(np.arange(width), rows))),
         "type": pa.array(texts, pa.string()).take(pa.array(type_codes.ravel())),
     }
     for field in _CELL:

@@ -136,7 +136,7 @@ class Codec:
         entry = self.registry.get(which)
         reader = self._reader(entry, None)
         own = _check_columns(frame, reader.layout)
-        packed = {cells.FIELD: cells.pack(frame.select(own))} if reader.layout.is_open else None
+        packed = {cells.FIELD: cells.pack(frame, own)} if reader.layout.is_open else None
         details = reader.write(unfinish(reader.layout, frame, packed=packed))
         times = frame.select(
             pl.col(EVENT_TIME).alias("event_timestamp"),

@@ -61,6 +61,10 @@ def _finish_column(node: Node, column: pa.Array) -> tuple[pa.Array, NDArray[np.b
         return _finish_elements(node, column)
     values, wrong = _finish_elements(node, column.flatten())
     offsets = _zero_based_offsets(column)
+    if node.kind == "map":
+        wrong = None if wrong is None else _any_per_list(offsets, wrong)
+        values, offsets = _entries_by_key(values, offsets)
+        return pa.ListArray.from_arrays(pa.array(offsets), values, type=node.finished_field().type), wrong
     field = node.finished_field()
     array = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=field.type)
     return array, None if wrong is None else _any_per_list(offsets, wrong)
@@ -88,6 +92,20 @@ def _finish_elements(node: Node, column: pa.Array) -> tuple[pa.Array, NDArray[np
     if bad is not None and mask is not None:
         bad &= ~mask.to_numpy(zero_copy_only=False)
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask), bad
+
+
+def _entries_by_key(entries: pa.StructArray, offsets: NDArray[np.int32]) -> tuple[pa.Array, NDArray[np.int32]]:
+    """Sort the entries of each map by key; of entries with the same key the last one counts, as protobuf says."""
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    keys = entries.field("key")
+    table = pa.table({"row": rows, "key": keys, "place": np.arange(len(rows))})
+    order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("key", "ascending"), ("place", "ascending")])
+    codes = keys.dictionary_encode().indices.take(order).to_numpy(zero_copy_only=False)
+    sorted_rows = rows[order.to_numpy()]
+    last = np.ones(len(rows), bool)
+    last[:-1] = (codes[1:] != codes[:-1]) | (sorted_rows[1:] != sorted_rows[:-1])
+    counts = np.bincount(sorted_rows[last], minlength=len(offsets) - 1)
+    return entries.take(order.filter(pa.array(last))), np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
 
 
 def instants(column: pa.StructArray) -> tuple[pa.Array, NDArray[np.bool_] | None]:
@@ -146,7 +164,7 @@ def unfinish(layout: Layout, frame: pl.DataFrame, *, packed: Mapping[str, pa.Arr
         if packed is not None and node.name in packed:
             arrays.append(_unfinish_column(layout, node, packed[node.name]))
         elif node.name in frame.columns:
-            column = _to_arrow(layout, frame.get_column(node.name), node.finished_field().type)
+            column = _to_arrow(layout, frame.get_column(node.name), _loosened(node.finished_field().type))
             arrays.append(_unfinish_column(layout, node, column))
         else:
             arrays.append(_absent(node, frame.height))
@@ -165,6 +183,15 @@ def _defaults(of: pa.DataType, rows: int) -> pa.Array:
         return pa.ListArray.from_arrays(pa.array(np.zeros(rows + 1, np.int32)), pa.array([], of.value_type), type=of)
     zero = "" if pa.types.is_string(of) else b"" if pa.types.is_binary(of) else False if pa.types.is_boolean(of) else 0
     return pa.repeat(pa.scalar(zero, of), rows)
+
+
+def _loosened(of: pa.DataType) -> pa.DataType:
+    """The same type with nulls allowed everywhere: under a null struct all fields are null."""
+    if pa.types.is_list(of):
+        return pa.list_(_loosened(of.value_type))
+    if pa.types.is_struct(of):
+        return pa.struct([pa.field(field.name, _loosened(field.type)) for field in of])
+    return of
 
 
 def _to_arrow(layout: Layout, series: pl.Series, target: pa.DataType) -> pa.Array:
@@ -190,8 +217,6 @@ def _unfinish_column(layout: Layout, node: Node, column: pa.Array) -> pa.Array:
         array = _unfinish_elements(layout, node, column)
         if node.nullable or not array.null_count:
             return array
-        if node.raw_field().nullable:
-            return array
         return pc.fill_null(array, _defaults(array.type, 1)[0])
     if column.null_count:  # protobuf knows no missing list, only an empty one
         column = pc.fill_null(column, pa.scalar([], column.type))
@@ -207,7 +232,7 @@ def _unfinish_elements(layout: Layout, node: Node, column: pa.Array) -> pa.Array
             hint="Drop the nulls: pl.col(...).list.drop_nulls().",
         )
     mask = column.is_null() if column.null_count else None
-    if node.kind == "plain":
+    if node.kind == "plain" and not node.children:
         return column
     if node.kind in ("instant", "span"):
         return _pairs(layout, node, column, mask)
@@ -217,8 +242,7 @@ def _unfinish_elements(layout: Layout, node: Node, column: pa.Array) -> pa.Array
         inner = pc.fill_null(column, _defaults(column.type, 1)[0]) if mask is not None else column
         return pa.StructArray.from_arrays([inner], fields=list(node.raw), mask=mask)
     children = [
-        array if child.plain else _unfinish_column(layout, child, array)
-        for child, array in zip(node.children, _children(column), strict=True)
+        _unfinish_column(layout, child, array) for child, array in zip(node.children, _children(column), strict=True)
     ]
     return pa.StructArray.from_arrays(children, fields=list(node.raw), mask=mask)
 

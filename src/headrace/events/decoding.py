@@ -136,11 +136,12 @@ class Decoding:
 
     def run(self, intake: Intake, *, wanted: Sequence[EventType], job: str | None) -> Decoded:
         """Decode the batch; nothing in the data raises."""
-        if missing := [name for name in self.keep if name not in intake.origin]:
+        known = {**intake.origin, "value": intake.values}
+        if missing := [name for name in self.keep if name not in known]:
             raise SchemaError(
-                f"cannot keep {missing}: the batch has {sorted(intake.origin)}", hint="Read these columns from Kafka."
+                f"cannot keep {missing}: the batch has {sorted(known)}", hint="Read these columns from Kafka."
             )
-        kept = {f"kafka_{name}": intake.origin[name] for name in self.keep}
+        kept = {f"kafka_{name}": known[name] for name in self.keep}
         values, rows = self._select(intake)
         envelope, rows = self._envelopes(values, rows)
 

@@ -10,7 +10,8 @@ becomes:
 | `google.protobuf.Timestamp`, `Duration` | Datetime("us", "UTC"), Duration("us") |
 | `google.protobuf.Int64Value` and the other wrappers | the wrapped value, or null |
 | another message | Struct, or null |
-| repeated | List; a map is a List of Struct(key, value) in the order it was written |
+| repeated | List |
+| map | List of Struct(key, value), each key once, in the order of the keys |
 | a message inside itself (recursion) | Binary: the serialised inner message |
 
 A field that has presence (`optional`, a member of a oneof, a message) is null where it is not set; any other field has
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, EnumDescriptor
     from google.protobuf.message import Message
 
-Kind = Literal["plain", "enum", "instant", "span", "wrapper", "struct"]
+Kind = Literal["plain", "enum", "instant", "span", "wrapper", "struct", "map"]
 
 #: The field that makes a message type open; see `cells`.
 OPEN_FIELD = "columns"
@@ -261,6 +262,8 @@ class _Builder:
             return wrapped, FieldDescriptor.TYPE_MESSAGE, name
         finished = pa.struct([child.finished_field() for child in children])
         kind: Kind = "plain" if all(child.plain for child in children) else "struct"
+        if inner.GetOptions().map_entry:
+            kind = "map"
         node = Node(field.name, kind, field.is_repeated, nullable, raw, finished, children)
         return node, FieldDescriptor.TYPE_MESSAGE, name
 
