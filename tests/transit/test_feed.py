@@ -18,6 +18,8 @@ from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.broker.producer import Headers
+
 
 class Clock:
     """A clock that stands still until somebody waits for it; `Wait` below moves it on."""
@@ -49,8 +51,12 @@ class Basket:
         self.seconds_per_event = seconds_per_event
         self.sent: list[tuple[float, str, str, bytes]] = []
         self.flushed = False
+        self.headers: set[tuple[tuple[str, bytes | None], ...] | None] = set()
 
-    def send_all(self, topic: str, keys: Sequence[str], values: Sequence[bytes]) -> int:
+    def send_all(
+        self, topic: str, keys: Sequence[str], values: Sequence[bytes], *, headers: Headers | None = None
+    ) -> int:
+        self.headers.add(headers if headers is None else tuple(headers))
         self.sent += [(self.clock.now, topic, key, value) for key, value in zip(keys, values, strict=True)]
         self.clock.now += len(keys) * self.seconds_per_event
         return len(keys)
@@ -154,6 +160,19 @@ def test_reports_can_be_read_by_programs() -> None:
     assert report["event"] == "feed"
     assert report["events"] == reports[-1].events
     assert datetime.fromisoformat(report["event_time"]) == reports[-1].event_time
+
+
+def test_json_is_marked_and_binary_needs_no_mark() -> None:
+    found = {}
+    for encoding in ("binary", "json"):
+        basket = Basket(Clock())
+        Feed(Arrivals(Fleet(vehicles=5)), basket, speed=math.inf, seconds=2, encoding=encoding).run(
+            threading.Event(), print
+        )
+        found[encoding] = (basket.headers, Codec().decode(basket.of(VEHICLE_POSITIONS), types=[VehiclePosition]).frame)
+    assert found["binary"][0] == {None}
+    assert found["json"][0] == {(("headrace-encoding", b"json"),)}
+    assert found["json"][1].equals(found["binary"][1])
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0, math.nan])

@@ -56,7 +56,7 @@ def test_the_columns_are_those_of_the_schemas(fleet: Fleet) -> None:
     assert fleet.stop_events(5).schema == STOP_SCHEMA
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(st.integers(0, 100_000), st.integers(1, 50), st.integers(0, 5))
 def test_a_second_is_the_same_however_it_is_reached(second: int, vehicles: int, seed: int) -> None:
     fleet = Fleet(vehicles=vehicles, seed=seed)
@@ -64,8 +64,8 @@ def test_a_second_is_the_same_however_it_is_reached(second: int, vehicles: int, 
     fleet.positions(second + 7000)
     together = fleet.positions(second - 1, seconds=3)
     assert alone.equals(together.slice(vehicles, vehicles))
-    alone = pl.concat([fleet.stop_events(second + k) for k in reversed(range(20))][::-1])
-    assert alone.equals(fleet.stop_events(second, seconds=20))
+    alone = pl.concat([fleet.stop_events(second + k) for k in reversed(range(8))][::-1])
+    assert alone.equals(fleet.stop_events(second, seconds=8))
 
 
 def test_another_seed_is_another_day() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from headrace.broker import Topics
 from headrace.errors import PlanError
-from headrace.events import Codec, StopEvent, VehiclePosition
+from headrace.events import ENCODING_HEADER, Codec, StopEvent, VehiclePosition
 from headrace.transit.arrivals import ARRIVAL_TIME, Arrivals, Disorder
 from headrace.transit.outlet import KafkaOutlet
 from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headrace.broker import Connection
+    from headrace.broker.producer import Headers
     from headrace.events import Encoding
     from headrace.transit.simulator import Fleet
 
@@ -51,7 +52,9 @@ _CHUNK_SECONDS = 0.25
 class Outlet(Protocol):
     """Where events go; `KafkaOutlet` is the usual one."""
 
-    def send_all(self, topic: str, keys: Sequence[str], values: Sequence[bytes]) -> int:
+    def send_all(
+        self, topic: str, keys: Sequence[str], values: Sequence[bytes], *, headers: Headers | None = None
+    ) -> int:
         """Hand over events and tell how many; may wait for room, and raises when some could not be delivered."""
         ...
 
@@ -153,6 +156,8 @@ class Feed:
         self._first = arrivals.second
         self._last = None if seconds is None else arrivals.second + seconds
         self._encoding: Encoding = encoding
+        # Binary is what a reader expects without a header.
+        self._headers = None if encoding == "binary" else [(ENCODING_HEADER, encoding.encode())]
         self._clock = clock
         self._origin = origin
         self._codec = Codec()
@@ -257,7 +262,7 @@ class Feed:
                 begin = 0
             keys, values = part.keys[begin:end], part.values[begin:end]
             if keys:
-                sent = self._outlet.send_all(part.topic, keys, values)
+                sent = self._outlet.send_all(part.topic, keys, values, headers=self._headers)
                 self._counts[part.topic] += sent
                 self._bytes += sum(map(len, values[:sent]))
         self._sent_until = until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from headrace.broker import Connection
+    from headrace.broker.producer import Headers
 
 _PATIENCE = 60.0
 
@@ -44,8 +46,16 @@ class KafkaOutlet(Producer):
             # What went wrong should be seen now, not after a minute of trying to deliver the rest.
             self.discard()
 
-    def send_all(self, topic: str, keys: Sequence[str], values: Sequence[bytes]) -> int:
+    def send_all(
+        self, topic: str, keys: Sequence[str], values: Sequence[bytes], *, headers: Headers | None = None
+    ) -> int:
         """Hand over events; waits while the buffer is full.
+
+        Args:
+            topic: Where they go.
+            keys: Of each event.
+            values: Of each event.
+            headers: Of every event.
 
         Returns:
             How many were handed over: all of them, unless the feed was stopped during a wait.
@@ -54,7 +64,7 @@ class KafkaOutlet(Producer):
             BrokerError: One of these or of those before cannot be delivered.
         """
         # The loop of `send` without its options: this is the busiest line of the simulator.
-        produce = self._client.produce
+        produce = self._client.produce if headers is None else partial(self._client.produce, headers=list(headers))
         sent = 0
         try:
             for key, value in zip(keys, values, strict=True):
