@@ -111,6 +111,12 @@ def test_latency_is_of_the_last_minute_and_of_complete_windows_only() -> None:
     assert gauges.snapshot(now=200.0).latency_p50 is None
 
 
+def test_windows_from_before_the_start_say_nothing_about_latency() -> None:
+    gauges = Gauges(since=10_000_000)
+    gauges.results([ResultRow("a", 1, 5_000_000, 95_000_000), ResultRow("a", 1, 10_000_000, 11_000_000)], now=1.0)
+    assert gauges.snapshot(now=1.0).latency_p99 == 1.0
+
+
 @pytest.mark.parametrize("report", [{}, {"event": "novelty"}, {"event": "progress"}, {"event": "state"}])
 def test_reports_that_are_not_known_or_not_complete_do_no_harm(report: dict[str, Any]) -> None:
     gauges = Gauges()

@@ -182,6 +182,7 @@ def _prepare(stage: _Stage, steps: Steps) -> Connection:
             if shown.state == "running" or shown.batch is not None:
                 break
             time.sleep(0.1)
+        stage.gauges.since = time.time_ns() // 1000
         step.done("first micro-batch done")
     return connection
 

@@ -141,6 +141,8 @@ class Gauges:
 
     #: How many cells the view shows.
     top: int = 10
+    #: Windows that ended before this instant (microseconds) say nothing about latency: the job was not there yet.
+    since: int = 0
     _state: str = "starting"
     _detail: str = ""
     _events: Counter[str] = field(default_factory=Counter)
@@ -168,7 +170,7 @@ class Gauges:
         """Take results as they come out of Kafka."""
         with self._lock:
             for row in rows:
-                if row.on_time:
+                if row.on_time and row.window_end >= self.since:
                     self._latencies.append((now, (row.published - row.window_end) / 1e6))
                 if row.window_end > self._window_end:
                     self._window_end, self._cells = row.window_end, {}

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from headrace.cli import terminal
@@ -21,8 +22,8 @@ _OUTCOME = {"done": ("✓", "green"), "failed": ("✗", "bold red")}
 
 
 class _StateColumn(ProgressColumn):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, table_column: Column | None = None) -> None:
+        super().__init__(table_column)
         self._spinner = SpinnerColumn()
 
     def render(self, task: Task) -> Text:
@@ -38,8 +39,8 @@ class _ClockColumn(ProgressColumn):
         return Text(f"{task.elapsed or 0:.1f} s", style="dim")
 
 
-class _AmountColumn(BarColumn):
-    def render(self, task: Task) -> Text:  # type: ignore[override]
+class _AmountColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
         if not task.total or task.fields["state"] != "running":
             return Text()
         filled = round(20 * task.completed / task.total)
@@ -59,7 +60,7 @@ class Step:
     def progress(self, message: str, /, *, done: int = 0, total: int = 0) -> None:
         """Tell how far the step is; fits `headrace.broker.progress.Progress`."""
         self.detail = message
-        self._steps.update(self._task, detail=message, completed=done, total=total or None)
+        self._steps.show(self._task, detail=message, done=done, total=total)
 
     def done(self, detail: str) -> None:
         """Set the words that stay behind the finished step."""
@@ -69,7 +70,7 @@ class Step:
         """Mark the step as done or failed."""
         state = "failed" if failed else "done"
         if self._task is not None:
-            self._steps.update(self._task, detail=self.detail, state=state)
+            self._steps.show(self._task, detail=self.detail, state=state)
         else:
             tail = f": {self.detail}" if self.detail else ""
             terminal.note(f"{self.title} {state} after {time.monotonic() - self.began:.1f} s{tail}")
@@ -87,13 +88,16 @@ class Steps:
 
     def __enter__(self) -> Self:
         if terminal.err.is_terminal:
+            fixed = Column(no_wrap=True)
+            rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
             self._progress = Progress(
-                _StateColumn(),
-                TextColumn("{task.description}"),
-                _AmountColumn(),
-                _ClockColumn(),
-                TextColumn("[dim]{task.fields[detail]}[/]", markup=True),
+                _StateColumn(table_column=fixed.copy()),
+                TextColumn("{task.description}", table_column=fixed.copy()),
+                _ClockColumn(table_column=Column(no_wrap=True, justify="right")),
+                _AmountColumn(table_column=fixed.copy()),
+                TextColumn("{task.fields[detail]}", style="dim", markup=False, table_column=rest),
                 console=terminal.err,
+                expand=True,
             )
             self._progress.start()
         return self
@@ -124,14 +128,10 @@ class Steps:
         finally:
             step.close(failed=failed)
 
-    def update(self, task: TaskID | None, **fields: object) -> None:
-        """Change what a step shows."""
+    def show(self, task: TaskID | None, *, detail: str, done: int = 0, total: int = 0, state: str = "running") -> None:
+        """Change what a step shows on a terminal; without one there is nothing to change."""
         if self._progress is None or task is None:
             return
-        completed, total = fields.pop("completed", None), fields.pop("total", None)
-        if total is not None:
-            self._progress.update(task, total=float(str(total)), completed=float(str(completed or 0)))
-        state = fields.get("state")
-        self._progress.update(task, **fields)  # type: ignore[arg-type]
-        if state is not None:
+        self._progress.update(task, detail=detail, completed=done, total=total or None, state=state)
+        if state != "running":
             self._progress.stop_task(task)
