@@ -1,6 +1,6 @@
 """vehicle-distribution computed by hand: dictionaries and loops, window by window, sharing no code with Headrace.
 
-It uses neither Polars windows nor Headrace's H3 helpers (but the `h3` package), so that an error in either is seen.
+It uses neither Polars windows nor Headrace's H3 expressions (but the `h3` package), so that an error in either is seen.
 Run over plain tuples `(vehicle_id, event_time in microseconds, latitude, longitude)`, position None where it is lost.
 """
 
