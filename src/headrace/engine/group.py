@@ -33,11 +33,13 @@ class Timekeeping:
         strategy: How a partition's watermark follows from its events.
         idle_after: A partition without events for this long does not hold the others back.
         partitions: Those that are known to exist; each holds back until it brings events or is idle.
+        name: The source; what is saved of its time is found again by it, also when inputs were added or reordered.
     """
 
     strategy: WatermarkStrategy
     idle_after: int | None = None
     partitions: tuple[str, ...] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,19 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Departures:
-    """What left one key group in one batch, and the time it has reached."""
+    """What left one key group in one batch, and the time it has reached.
+
+    Args:
+        outcome: What the operator gave.
+        watermark: What the next stage may rely on.
+        now: Processing time.
+        reached: The watermark of the turn, by which the next one judges its rows; `Operator.prepare` needs this one.
+    """
 
     outcome: Outcome
     watermark: int
     now: int
+    reached: int
 
 
 class Group:
@@ -100,49 +110,88 @@ class Group:
     def turn(self, segments: Segments, arrivals: Arrivals) -> Departures:
         """Take one turn and keep what must be kept."""
         saved = self._load(segments)
+        before: int = saved["watermark"]
         now: int = saved["now"]
         if arrivals.now is not None:
             now = max(now, arrivals.now)
         elif now == BEGINNING and arrivals.first_now is not None:
             now = arrivals.first_now
-        watermark = self._advance(saved, arrivals, now)
         saved["now"] = now
+        if saved.get("since") is None and now > BEGINNING:
+            saved["since"] = now
+        watermark = self._advance(saved, arrivals, now)
         segments.put(_CLOCK, record_to_bytes(saved))
         rows = pl.concat(arrivals.rows) if arrivals.rows else self._schema.to_frame()
         partials = pl.concat(arrivals.partials) if arrivals.partials else None
-        outcome = self._operator.turn(_Own(segments), Turn(rows, watermark, now, partials))
-        return Departures(outcome, watermark if outcome.watermark is None else outcome.watermark, now)
+        outcome = self._operator.turn(_Own(segments), Turn(rows, watermark, now, partials, before))
+        return Departures(outcome, watermark if outcome.watermark is None else outcome.watermark, now, watermark)
+
+    def now(self, segments: Segments) -> int | None:
+        """Tell the processing time of the last turn, or None where there was none."""
+        value = segments.get(_CLOCK)
+        now: int = BEGINNING if value is None else record_from_bytes(value)["now"]
+        return now if now > BEGINNING else None
 
     def _load(self, segments: Segments) -> dict[str, Any]:
         shape = self._operator.fingerprint()
+        types = {name: str(kind) for name, kind in self._schema.items()}
         value = segments.get(_CLOCK)
         if value is None:
-            return {"shape": shape, "now": BEGINNING, "watermark": BEGINNING, "inputs": [None] * len(self._inputs)}
+            return {"shape": shape, "types": types, "now": BEGINNING, "watermark": BEGINNING, "inputs": []}
         saved = record_from_bytes(value)
-        if saved["shape"] != shape:
-            before, after = saved["shape"], shape
-            changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-            differences = "; ".join(f"{name} was {before.get(name)!r}, is {after.get(name)!r}" for name in changed)
+        before, after = saved["shape"], shape
+        changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+        differences = [f"{name} was {before.get(name)!r}, is {after.get(name)!r}" for name in changed]
+        # Another column more or less is the fingerprint's business; one of another type cannot join what was kept.
+        for name, kind in saved.get("types", {}).items():
+            if types.get(name, kind) != kind:
+                differences.append(f"column {name} was {kind}, is {types[name]}")
+        if differences:
             raise StateError(
-                f"the saved state does not fit the job: {differences}",
+                f"the saved state does not fit the job: {'; '.join(differences)}",
                 hint="Start the job afresh (--fresh), give the changed job another name, or undo the change.",
             )
+        saved["types"] = types
         return saved
 
     def _advance(self, saved: dict[str, Any], arrivals: Arrivals, now: int) -> int:
         trackers = [
             WatermarkTracker(each.strategy, each.idle_after, keep_lateness=self._report, state=state)
-            for each, state in zip(self._inputs, saved["inputs"], strict=True)
+            for each, state in zip(self._inputs, self._known_times(saved), strict=True)
         ]
         for each, tracker in zip(self._inputs, trackers, strict=True):
             tracker.register(each.partitions, now)
         for seen in arrivals.seen:
             trackers[seen.input].observe(seen.partition, seen.observation, now)
-        reached = END if arrivals.ended else min(tracker.advance(now) for tracker in trackers)
-        saved["inputs"] = [tracker.state() for tracker in trackers]
-        saved["watermark"] = max(saved["watermark"], reached)
+        reached = [tracker.advance(now) for tracker in trackers]
+        states = [tracker.state() for tracker in trackers]
+        saved["inputs"] = [[each.name, state] for each, state in zip(self._inputs, states, strict=True)]
+        # What holds for the partitions of a source holds for sources: an idle one does not hold the others back.
+        active = [
+            mark
+            for mark, each, tracker, state in zip(reached, self._inputs, trackers, states, strict=True)
+            if not _all_idle(each, tracker, list(state["partitions"]), now, saved.get("since"))
+        ]
+        candidate = END if arrivals.ended else min(active, default=max(reached))
+        saved["watermark"] = max(saved["watermark"], candidate)
         watermark: int = saved["watermark"]
         return watermark
+
+    def _known_times(self, saved: dict[str, Any]) -> list[dict[str, Any] | None]:
+        """Find what is saved of each input's time, by its name; inputs of one name are told apart by their order."""
+        left: dict[str, list[dict[str, Any]]] = {}
+        for name, state in saved["inputs"]:
+            left.setdefault(name, []).append(state)
+        return [left[each.name].pop(0) if left.get(each.name) else None for each in self._inputs]
+
+
+def _all_idle(
+    keeping: Timekeeping, tracker: WatermarkTracker, partitions: list[str], now: int, since: int | None
+) -> bool:
+    if partitions or keeping.idle_after is None:
+        return bool(partitions) and all(tracker.is_idle(partition, now) for partition in partitions)
+    # Nothing was ever seen of this input: it is as old as the stage.
+    return since is not None and now - since >= keeping.idle_after
 
 
 class _Own:

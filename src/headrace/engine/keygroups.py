@@ -65,8 +65,32 @@ def split_by_group(frame: pl.DataFrame, keys: Sequence[str], groups: int) -> dic
     }
 
 
+def check_key(name: str, kind: pl.DataType) -> None:
+    """Refuse a column whose type cannot be a key.
+
+    >>> check_key("vehicle", pl.String())
+    >>> check_key("speed", pl.Float64())
+    Traceback (most recent call last):
+    ...
+    headrace.errors.PlanError: column 'speed' is a floating-point number and cannot be a key. ...
+    """
+    if kind.is_float():
+        raise PlanError(
+            f"column {name!r} is a floating-point number and cannot be a key",
+            hint="Two numbers that print alike may differ; round it to an integer, or key by another column.",
+        )
+    narrow = kind.is_integer() and kind not in (pl.Int128, pl.UInt128)
+    text = kind in (pl.String, pl.Binary, pl.Categorical) or isinstance(kind, pl.Enum)
+    if not (narrow or text or kind.is_temporal() or kind == pl.Boolean):
+        raise PlanError(
+            f"column {name!r} of type {kind} cannot be a key",
+            hint="Key by text, whole numbers, booleans, dates or times; take a struct's fields apart first.",
+        )
+
+
 def _hashes(column: pl.Series) -> NDArray[np.uint64]:
     kind = column.dtype
+    check_key(column.name, kind)
     if kind.is_integer():
         # Two's complement wraps a negative number to a large one; both sides of a restart do the same.
         values = column.cast(pl.Int64) if kind.is_signed_integer() else column.cast(pl.UInt64)
@@ -74,17 +98,7 @@ def _hashes(column: pl.Series) -> NDArray[np.uint64]:
         return np.where(column.is_null().to_numpy(), _GOLDEN, _mix(plain))
     if kind.is_temporal() or kind == pl.Boolean:
         return _hashes(column.to_physical().cast(pl.Int64))
-    if kind.is_float():
-        raise PlanError(
-            f"column {column.name!r} is a floating-point number and cannot be a key",
-            hint="Two numbers that print alike may differ; round it to an integer, or key by another column.",
-        )
-    if kind in (pl.String, pl.Binary, pl.Categorical) or isinstance(kind, pl.Enum):
-        return _text_hashes(column if kind == pl.Binary else column.cast(pl.String))
-    raise PlanError(
-        f"column {column.name!r} of type {kind} cannot be a key",
-        hint="Key by text, whole numbers, booleans, dates or times; take a struct's fields apart first.",
-    )
+    return _text_hashes(column if kind == pl.Binary else column.cast(pl.String))
 
 
 def _text_hashes(column: pl.Series) -> NDArray[np.uint64]:

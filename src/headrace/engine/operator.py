@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.time.instants import BEGINNING
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -38,12 +40,15 @@ class Turn:
         watermark: The operator's watermark after these rows, in microseconds since the epoch; never goes back.
         now: Processing time in microseconds since the epoch, as the heartbeat of this batch says it; the same again
             when a batch is repeated after a crash.
+        watermark_before: The watermark after the turn before, which rows are judged by; an operator that needs only
+            this need not keep a watermark of its own.
     """
 
     rows: pl.DataFrame
     watermark: int
     now: int
     partials: pl.DataFrame | None = None
+    watermark_before: int = BEGINNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,11 @@ class Outcome:
 
 
 class Operator(Protocol):
-    """Pure stateful logic of one step on one key group; holds no state of its own between turns."""
+    """Pure stateful logic of one step on one key group; holds no state of its own between turns.
+
+    Timers need nothing but this: keep in the state what is due and when, and look at `turn.watermark` (event time) or
+    `turn.now` (processing time) at the end of every turn, which comes with or without rows.
+    """
 
     def prepare(self, rows: pl.DataFrame, watermark: int | None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Shrink rows before they are sent to their key group; called once per task and batch.
@@ -77,8 +86,10 @@ class Operator(Protocol):
 
         Returns:
             The rows that stay as they are, and the partials that stand for the others (with the key columns), or None.
+            An operator that inherits from this class without a method of its own lets all rows stay.
         """
-        ...
+        del watermark
+        return rows, None
 
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Take one turn; called once per key group and batch, also when there are no rows."""

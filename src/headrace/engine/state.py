@@ -12,6 +12,7 @@ import json
 from typing import Any, Protocol
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from headrace.errors import StateError
 
@@ -71,7 +72,10 @@ def frame_to_bytes(frame: pl.DataFrame) -> bytes:
 def frame_from_bytes(value: bytes) -> pl.DataFrame:
     """Read a frame that `frame_to_bytes` wrote."""
     _expect(value, _FRAME)
-    return pl.read_ipc_stream(io.BytesIO(value[len(_FRAME) :]))
+    try:
+        return pl.read_ipc_stream(io.BytesIO(value[len(_FRAME) :]))
+    except PolarsError as problem:
+        raise _damaged("frame", value, problem) from problem
 
 
 def record_to_bytes(record: dict[str, Any]) -> bytes:
@@ -82,8 +86,19 @@ def record_to_bytes(record: dict[str, Any]) -> bytes:
 def record_from_bytes(value: bytes) -> dict[str, Any]:
     """Read a record that `record_to_bytes` wrote."""
     _expect(value, _RECORD)
-    record: dict[str, Any] = json.loads(value[len(_RECORD) :])
+    try:
+        record: dict[str, Any] = json.loads(value[len(_RECORD) :])
+    except ValueError as problem:
+        raise _damaged("record", value, problem) from problem
     return record
+
+
+def _damaged(what: str, value: bytes, problem: Exception) -> StateError:
+    first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+    return StateError(
+        f"a saved {what} of {len(value)} bytes cannot be read: {first}",
+        hint="The checkpoint is damaged; restore it from a copy, or start the job afresh.",
+    )
 
 
 def _expect(value: bytes, mark: bytes) -> None:
