@@ -47,6 +47,7 @@ ORIGIN = ("key", "topic", "partition", "offset", "timestamp")
 
 _OPEN_BRACE = 0x7B
 _TIME = pa.timestamp("us", "UTC")
+_NO_LETTERS = pl.DataFrame(schema=SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class Decoding:
             if entry.name not in frames and want is not None:
                 frames[entry.name] = _empty_frame(want, kept)
         if not self.letters.entries:
-            return Decoded(frames, pl.DataFrame(schema=SCHEMA), dict(ignored))
+            return Decoded(frames, _NO_LETTERS.clone(), dict(ignored))
         return Decoded(frames, self.letters.frame(intake.values, intake.origin, job=job), dict(ignored))
 
     def _reject(self, rows: Rows, row: int, reason: Reason, text: str, event_type: str | None = None) -> None:

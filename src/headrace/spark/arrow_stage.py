@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from headrace.engine.operator import INGESTION_TIME
+from headrace.engine.operator import EVENT_TIME, INGESTION_TIME
 from headrace.spark.exchange import Parcel
-from headrace.stream.intake import take_in
+from headrace.stream.intake import ORIGINAL, take_in
 from headrace.stream.plan import TopicSource
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _BATCH_ID = "streaming.sql.batchId"
 #: A record's origin is one number, since every further column costs time between the JVM and Python.
 PARTITION_SHIFT = 40
 TOPIC_SHIFT = 56
+_TIMES = (EVENT_TIME, INGESTION_TIME)
 _OFFSET_MASK = (1 << PARTITION_SHIFT) - 1
 _PARTITION_MASK = (1 << (TOPIC_SHIFT - PARTITION_SHIFT)) - 1
 
@@ -68,19 +69,25 @@ class ArrowStage:
         yield parcel.to_arrow()
 
     def _take(self, batch: pa.RecordBatch, loads: list[_Load], known: dict[str, int]) -> list[pl.DataFrame]:
-        wanted = {
-            entry.source.type_name
-            for pipeline in self.pipelines.values()
-            for entry in pipeline.entries
-            if isinstance(entry.source, TopicSource)
-        }
-        decoded = self.codec.decode(batch.rename_columns(["value", "offset"]), types=sorted(wanted), keep=["offset"])
+        columns = self._columns()
+        decoded = self.codec.decode(
+            batch.rename_columns(["value", "offset"]), types=list(columns), columns=columns, keep=["offset", "value"]
+        )
         for type_name, frame in decoded.frames.items():
             if frame.height == 0:
                 continue
-            for origin, rows in _by_partition(frame):
+            for origin, rows in _by_partition(frame.rename({"kafka_value": ORIGINAL})):
                 self._feed(type_name, origin, rows, loads, known)
         return [self._with_origin(decoded.dead)] if decoded.dead.height else []
+
+    def _columns(self) -> dict[str, list[str]]:
+        """Tell which columns of which types any job reads; both times are always there."""
+        used: dict[str, dict[str, None]] = {}
+        for pipeline in self.pipelines.values():
+            for entry in pipeline.entries:
+                if isinstance(entry.source, TopicSource):
+                    used.setdefault(entry.source.type_name, {}).update(dict.fromkeys(entry.columns))
+        return {name: [each for each in columns if each not in _TIMES] for name, columns in used.items()}
 
     def _feed(self, type_name: str, origin: int, rows: pl.DataFrame, loads: list[_Load], known: dict[str, int]) -> None:
         topic = self.topics[origin >> (TOPIC_SHIFT - PARTITION_SHIFT)]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from headrace.broker.topics import DEAD_LETTERS
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WINDOW_END, WINDOW_START
-from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, LateEvent, Result
+from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Layout, Result
 from headrace.spark.sink import Outgoing
+from headrace.stream.intake import ORIGINAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,14 +51,32 @@ class Writer:
         yield from self._records(self.job.result_topic, keys, together, Result)
 
     def late(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
-        """Write the rows of events that came too late."""
+        """Write the events that came too late, each as it was read."""
         keys = self._first_keys(frame)
         together = frame.with_columns(
             pl.lit(self.job.name).alias("job"),
             keys.alias("key"),
             pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
         )
+        if ORIGINAL in frame.columns:
+            together = together.select(
+                EVENT_TIME,
+                "ingestion_time",
+                "job",
+                "key",
+                WINDOW_START,
+                WINDOW_END,
+                "lateness",
+                "watermark",
+                self._events(frame.get_column(ORIGINAL)),
+            )
         yield from self._records(self.job.late_topic, keys, together, LateEvent)
+
+    def _events(self, values: pl.Series) -> pl.Series:
+        """Read the originals into the column that holds an event within a late event."""
+        read = (self.codec.read(value) for value in values.to_list())
+        events = [_fields(event) if isinstance(event, Event) else None for event in read]
+        return pl.Series("event", events, dtype=Layout(LateEvent.DESCRIPTOR, columns=["event"]).schema["event"])
 
     def dead(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
         """Write dead letters."""
@@ -66,8 +86,11 @@ class Writer:
         yield from self._records(DEAD_LETTERS, keys, together, DeadLetter)
 
     def dismissed(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
-        """Write events that a job could not use as dead letters; their columns are in the letter's value, as JSON."""
-        rows = [json.dumps(row, default=str).encode() for row in frame.drop("reason").to_dicts()]
+        """Write events that a job could not use as dead letters: as they were read, or their columns as JSON."""
+        if ORIGINAL in frame.columns:
+            rows = [value or b"" for value in frame.get_column(ORIGINAL).to_list()]
+        else:
+            rows = [json.dumps(row, default=str).encode() for row in frame.drop("reason").to_dicts()]
         letters = pl.DataFrame(
             {
                 "reason": frame.get_column("reason"),
@@ -91,6 +114,15 @@ class Writer:
         headers = ((ENCODING_HEADER, self.encoding.encode()),)
         for key, value in zip(keys.to_list(), values.to_pylist(), strict=True):
             yield Outgoing(topic, (key or "").encode(), value, headers)
+
+
+def _fields(event: Event) -> dict[str, object]:
+    ingested = event.ingestion_timestamp.ToDatetime(UTC) if event.HasField("ingestion_timestamp") else None
+    return {
+        "event_timestamp": event.event_timestamp.ToDatetime(UTC),
+        "ingestion_timestamp": ingested,
+        "details": {"type_url": event.details.type_url, "value": event.details.value},
+    }
 
 
 def _joined(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.Series:

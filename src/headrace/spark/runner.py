@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import chain
@@ -27,6 +27,7 @@ from headrace.spark.sink import KafkaSink
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from headrace.broker import Connection
     from headrace.spark.sink import Outgoing, Sink
     from headrace.stream import Job
+
+#: How long a stop waits for the batch under way.
+_STOP_SECONDS = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,26 +195,29 @@ class _Batches:
         self._writers = [Writer(job, codec) for job in jobs]
         self._sink = sink
         self._report = report
-        self._idle = threading.Event()
-        self._idle.set()
+        self._written = -1
         self._warm = False
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Run a batch and write what came out of it; Spark calls this."""
-        self._idle.clear()
         try:
             self._write(frame, batch)
         except HeadraceError as problem:
             # Spark turns an error into text; keep the real one for the caller.
             self.failure = problem
             raise
-        finally:
-            self._idle.set()
+        self._written = batch
 
     def stop(self, query: StreamingQuery) -> None:
-        """End the query when the batch under way is out, or at once if it takes long; nothing is lost either way."""
-        self._idle.wait(timeout=4)
+        """End the query when Spark has noted the last batch, or soon anyway: a batch that it has not is repeated."""
+        deadline = time.monotonic() + _STOP_SECONDS
+        while query.isActive and time.monotonic() < deadline and not self._noted(query):
+            time.sleep(0.02)
         query.stop()
+
+    def _noted(self, query: StreamingQuery) -> bool:
+        progress = query.lastProgress
+        return self._written < 0 or (progress is not None and progress.batchId >= self._written)
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         table = frame.toArrow()
@@ -224,7 +231,7 @@ class _Batches:
             for number in range(len(self._jobs))
             if parts.of(number, "time")
         }
-        now = max((time["now"] for time in times.values()), default=0)
+        now = max((told["now"] for told in times.values()), default=0)
         counts: dict[str, int] = defaultdict(int)
         records = chain.from_iterable(
             self._records(number, job, parts, now, counts) for number, job in enumerate(self._jobs)
@@ -250,7 +257,7 @@ class _Batches:
 
     def _tell_tasks(self, batch: int, times: dict[int, dict[str, Any]]) -> None:
         """Let the tasks of the next batch know the watermarks: they get the properties of the thread this runs on."""
-        known = {self._jobs[number].name: time["watermark"] for number, time in times.items()}
+        known = {self._jobs[number].name: told["watermark"] for number, told in times.items()}
         if len(known) == len(self._jobs):
             told = json.dumps({"batch": batch, "watermarks": known})
             self._spark.sparkContext.setLocalProperty(WATERMARKS, told)
@@ -259,12 +266,12 @@ class _Batches:
         if not self._warm:
             self._warm = True
             self._report(StateChange("running"))
-        marks = [time["watermark"] for time in times.values() if time["watermark"] > BEGINNING]
+        marks = [told["watermark"] for told in times.values() if told["watermark"] > BEGINNING]
         duration, backlog = self._last_progress()
         self._report(
             BatchDone(
                 batch=batch,
-                rows_in=max((time["rows"] for time in times.values()), default=0),
+                rows_in=max((told["rows"] for told in times.values()), default=0),
                 results=counts["results"],
                 late=counts["late"],
                 dead_letters=counts["dead_letters"],

@@ -13,12 +13,16 @@ import polars as pl
 
 from headrace.engine.group import Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
+from headrace.engine.operator import EVENT_TIME
 from headrace.stream.steps import apply_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.stream.pipeline import Entry, Pipeline, Stage
+
+#: A column beside a row's own: the Kafka value it was decoded from, so that a late event can be told in full.
+ORIGINAL = "original_value"
 
 #: Why a row was dismissed at the door.
 ABSURD_TIME = "absurd_time"
@@ -97,7 +101,7 @@ def take_in(
         dismissed = marked.filter("absurd").drop("absurd").with_columns(pl.lit(ABSURD_TIME).alias("reason"))
         rows = marked.filter(~pl.col("absurd")).drop("absurd")
     keyed, keyless = split_null_keys(_select(entry, stage, rows), stage.keys)
-    kept, partials = stage.operator.prepare(keyed, watermark)
+    kept, partials = stage.operator.prepare(_lightened(keyed, watermark), watermark)
     refused = [part for part in (dismissed, keyless) if part is not None]
     return Intake(
         seen,
@@ -116,4 +120,13 @@ def split_null_keys(rows: pl.DataFrame, keys: tuple[str, ...]) -> tuple[pl.DataF
 
 
 def _select(entry: Entry, stage: Stage, rows: pl.DataFrame) -> pl.DataFrame:
-    return apply_steps(entry.steps, rows).select(list(stage.schema))
+    ready = apply_steps(entry.steps, rows)
+    return ready.select(*stage.schema, *(name for name in (ORIGINAL,) if name in ready.columns))
+
+
+def _lightened(rows: pl.DataFrame, watermark: int | None) -> pl.DataFrame:
+    """Let only rows behind the watermark carry what they were made of: no other can turn out late."""
+    if watermark is None or ORIGINAL not in rows.columns:
+        return rows
+    behind = pl.col(EVENT_TIME).to_physical() < watermark
+    return rows.with_columns(pl.when(behind).then(pl.col(ORIGINAL)).alias(ORIGINAL))

@@ -14,8 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from headrace.errors import PlanError
 from headrace.stream import plan
+from headrace.stream.columns import operator_columns, source_columns
 from headrace.stream.steps import apply_steps
 from headrace.time.strategies import ascending
 from headrace.windows.assigners import Aligned, SameWindow
@@ -26,8 +29,6 @@ from headrace.windows.sliced import SlicedOperator
 from headrace.windows.triggers import default
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from headrace.engine import Operator
     from headrace.stream.steps import Step
     from headrace.time.watermarks import WatermarkStrategy
@@ -35,12 +36,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One source, and what happens to its rows before the first stage."""
+    """One source, and what happens to its rows before the first stage.
+
+    Args:
+        source: Where rows come from.
+        strategy: How its event time advances.
+        idle_after: A partition without events for this long does not hold the others back.
+        steps: The stateless steps on its rows.
+        columns: The columns of the source that are used.
+    """
 
     source: plan.Source
     strategy: WatermarkStrategy = field(default_factory=ascending)
     idle_after: int | None = None
     steps: tuple[Step, ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,8 +133,20 @@ def compile_plan(node: plan.Node, schema: pl.Schema, *, fuse: bool = True) -> Pi
             "a stream without a stateful step",
             hint="Add key_by and window(...).aggregate(...), or process(...); filtering alone needs no Headrace.",
         )
-    pipeline = Pipeline(tuple(draft.entries), tuple(draft.stages), schema)
+    pipeline = _pruned(Pipeline(tuple(draft.entries), tuple(draft.stages), schema))
     return _fused(pipeline) if fuse else pipeline
+
+
+def _pruned(pipeline: Pipeline) -> Pipeline:
+    """Leave out the columns that nobody reads."""
+    first, *others = pipeline.stages
+    needed = operator_columns(first.operator, first.schema)
+    entries = tuple(
+        replace(entry, columns=tuple(source_columns(entry.steps, needed, entry.source.schema)))
+        for entry in pipeline.entries
+    )
+    schema = pl.Schema({name: first.schema[name] for name in needed})
+    return replace(pipeline, entries=entries, stages=(replace(first, schema=schema), *others))
 
 
 def _draft(node: plan.Node) -> _Draft:

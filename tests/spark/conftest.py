@@ -1,0 +1,86 @@
+"""Real Spark on a real broker: one JVM for the whole run, topics of their own for every test."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.broker import SPARK_CONNECTOR, JarCache, Topics
+from headrace.broker.consumer import Consumer
+from headrace.broker.producer import Producer
+from headrace.broker.topics import TopicSpec, commit_spec, dead_letter_spec, late_spec
+from headrace.events import Codec
+from headrace.spark.progress import BatchDone
+from headrace.spark.runner import RunOptions, run_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import polars as pl
+
+    from headrace.broker import EmbeddedBroker
+    from headrace.spark.progress import RunEvent
+    from headrace.stream import Job
+
+
+@dataclass
+class Bench:
+    """Feeds a topic, runs jobs, reads results."""
+
+    broker: EmbeddedBroker
+    checkpoint: Path
+    jars: list[Path]
+
+    def prepare(self, job: Job, *, partitions: int = 4) -> None:
+        outputs = [TopicSpec(name=job.result_topic, partitions=2), late_spec(job.result_topic)]
+        inputs = [TopicSpec(name=name, partitions=partitions) for name in job.sources]
+        Topics(self.broker.connection).ensure([*inputs, *outputs, dead_letter_spec(), commit_spec()])
+
+    def send(self, topic: str, values: list[bytes], keys: list[str]) -> None:
+        with Producer(self.broker.connection) as producer:
+            for value, key in zip(values, keys, strict=True):
+                producer.send(topic, value, key=key.encode())
+
+    def send_rows(self, topic: str, rows: pl.DataFrame, kind: Any, key: str) -> None:
+        self.send(topic, Codec().encode(rows, kind).to_pylist(), rows.get_column(key).to_list())
+
+    def run(self, job: Job, until: Callable[[list[BatchDone]], bool], **changes: Any) -> list[BatchDone]:
+        """Run a job until its batches so far satisfy a condition; a minute without that is a failure."""
+        options = RunOptions(connection=self.broker.connection, checkpoint=self.checkpoint, jars=self.jars)
+        done: list[BatchDone] = []
+        stop = threading.Event()
+
+        def report(event: RunEvent) -> None:
+            if isinstance(event, BatchDone):
+                done.append(event)
+                if until(done):
+                    stop.set()
+
+        timer = threading.Timer(120, stop.set)
+        timer.start()
+        try:
+            run_jobs([job], replace(options, **changes), report, stop)
+        finally:
+            timer.cancel()
+        assert until(done), f"not reached: {done}"
+        return done
+
+    def read(self, topic: str) -> pl.DataFrame:
+        with Consumer(self.broker.connection, [topic]) as consumer:
+            values = [record.value for record in consumer]
+        frames = Codec().decode(values).frames
+        assert len(frames) == 1, f"{topic} holds {list(frames)}"
+        return next(iter(frames.values()))
+
+    def count(self, topic: str) -> int:
+        with Consumer(self.broker.connection, [topic]) as consumer:
+            return sum(1 for _ in consumer)
+
+
+@pytest.fixture
+def bench(broker: EmbeddedBroker, tmp_path: Path) -> Bench:
+    return Bench(broker, tmp_path / "checkpoint", list(JarCache().get(SPARK_CONNECTOR)))

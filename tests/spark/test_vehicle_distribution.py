@@ -1,0 +1,80 @@
+"""vehicle-distribution from Kafka to Kafka on real Spark, against a computation that shares no code with it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+from tests.transit.reference import answer_of, distribution, rows_of
+
+from headrace.broker.topics import DEAD_LETTERS
+from headrace.events import VehiclePosition
+from headrace.time.instants import instant
+from headrace.transit.jobs import all_jobs
+from headrace.transit.simulator import Fleet
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Bench
+
+    from headrace.spark.progress import BatchDone
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+
+START = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)
+SECONDS = 80
+
+
+def _rows(fleet: Fleet, first: int, last: int) -> pl.DataFrame:
+    rows = pl.concat([fleet.positions(second) for second in range(first, last)])
+    return rows.with_columns(pl.col("event_time").alias("ingestion_time"))
+
+
+def reached(batches: list[BatchDone], second: int) -> bool:
+    """Tell whether event time has come to a second of the run."""
+    marks = [batch.watermark for batch in batches if batch.watermark is not None]
+    return bool(marks) and marks[-1] >= instant(START + timedelta(seconds=second))
+
+
+def test_counts_equal_a_plain_computation_window_by_window_also_over_a_restart(bench: Bench) -> None:
+    job = all_jobs()["vehicle-distribution"]
+    bench.prepare(job)
+    topic = job.sources[0]
+    fleet = Fleet(vehicles=150, seed=7, start=START)
+    early, rest = _rows(fleet, 0, SECONDS // 2), _rows(fleet, SECONDS // 2, SECONDS)
+
+    bench.send_rows(topic, early, VehiclePosition, "vehicle_id")
+    first = bench.run(job, lambda batches: reached(batches, SECONDS // 2 - 2))
+
+    # Half a minute behind the watermark: its last window has expired. And a value that nobody can read.
+    late = early.head(1).with_columns(pl.lit(START - timedelta(seconds=60)).dt.cast_time_unit("us").alias("event_time"))
+    bench.send_rows(topic, late, VehiclePosition, "vehicle_id")
+    bench.send(topic, [b"\xff rubbish"], ["x"])
+    bench.send_rows(topic, rest, VehiclePosition, "vehicle_id")
+    second = bench.run(job, lambda batches: reached(batches, SECONDS - 2))
+    assert second[0].batch >= first[-1].batch, "the second run continues where the first one was"
+
+    watermark = second[-1].watermark
+    assert watermark is not None
+    results = bench.read(job.result_topic)
+    expected = distribution(rows_of(pl.concat([early, rest])))
+    complete = {window: cells for window, cells in expected.items() if window[1] <= watermark}
+    assert len(complete) == SECONDS // 5 - 1, "windows that end 5, 10, ... 75 s after the start"
+    assert answer_of(results) == complete
+    assert results.get_column("idempotency_key").is_unique().all()
+    assert results.get_column("key").to_list() == results.get_column("cell").cast(pl.String).to_list()
+
+    lates = bench.read(job.late_topic)
+    assert lates.height == 1
+    assert lates.item(0, "key") == late.item(0, "vehicle_id")
+    assert lates.item(0, "lateness") > timedelta(0)
+    event = lates.item(0, "event")
+    original = VehiclePosition.FromString(event["details"]["value"])
+    assert original.vehicle_id == late.item(0, "vehicle_id")
+    assert original.line == late.item(0, "line"), "the whole event is kept, not only what the job read"
+
+    dead = bench.read(DEAD_LETTERS).filter(pl.col("topic") == topic)
+    assert dead.select("reason", "value").rows() == [("malformed", b"\xff rubbish")]
+    assert dead.item(0, "offset") is not None
+    assert 0 <= dead.item(0, "partition") < 4
