@@ -24,10 +24,11 @@ from headrace.windows.assigners import (
     sliding,
     tumbling,
 )
-from headrace.windows.bags import collect, distinct, top_k
-from headrace.windows.bags import exact_quantile as quantile
+from headrace.windows.bags import collect, top_k
+from headrace.windows.custom import custom
 from headrace.windows.operator import WindowOperator
 from headrace.windows.panes import Panes
+from headrace.windows.sketches import distinct, frequent_items, quantile
 from headrace.windows.triggers import (
     Trigger,
     after_all,
@@ -65,8 +66,10 @@ __all__ = [
     "Tumbling",
     "collect",
     "count",
+    "custom",
     "distinct",
     "first",
+    "frequent_items",
     "global_",
     "histogram",
     "latest",

@@ -140,7 +140,7 @@ class Values(Aggregate):
         return self.name_
 
 
-def distinct(of: Column, *, values: bool = False) -> Values:
+def exact_distinct(of: Column, *, values: bool = False) -> Values:
     """Count the different values of a column, exactly; or list them, in order.
 
     Args:
@@ -148,7 +148,7 @@ def distinct(of: Column, *, values: bool = False) -> Values:
         values: Give the values instead of their number.
 
     >>> rows = pl.DataFrame({"v": [3, 1, 3, None]})
-    >>> rows.select(distinct("v").partial("n")).select(distinct("v").result("n")).item()
+    >>> rows.select(exact_distinct("v").partial("n")).select(exact_distinct("v").result("n")).item()
     2
     """
     expr, label = column(of), f"distinct({label_of(of)}{', values=True' if values else ''})"

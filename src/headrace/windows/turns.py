@@ -102,6 +102,9 @@ class WindowTurn:
                 distinct = frame.select(self.intake.unit).unique()
                 ends.append(self.intake.windows(distinct).get_column(WINDOW_END))
         everything = pl.concat(ends)
+        if self.operator.assigner.merges:
+            # A row whose own window has expired may still join one that has not.
+            return everything
         return everything.filter(everything + self.operator.lateness > self.ledger.watermark)
 
     def _fresh(self, units: pl.DataFrame | None) -> pl.DataFrame | None:

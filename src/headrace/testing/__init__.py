@@ -1,0 +1,1 @@
+"""The public test kit: scripted streams, contract tests, property strategies, conformance cases."""

@@ -1,0 +1,171 @@
+"""Runs conformance cases: `python -m headrace.testing.conformance FILE... [--engine inprocess|spark] [--json]`.
+
+Cases are data, one JSON object per line or one YAML document each; what kind a case is of is told by its fields, so a
+file of the same format with other cases runs unchanged. Per case one line says pass, fail (with what was expected and
+what came) or unsupported (with the reason); the last line counts. The exit code is 1 if a case failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+
+from headrace.errors import EnvironmentProblem, HeadraceError
+from headrace.testing import window_cases
+from headrace.testing.case import CaseResult
+from headrace.testing.script import Harness
+from headrace.testing.sketch_cases import run_sketch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from headrace.windows import WindowOperator
+
+Engine = Literal["inprocess", "spark"]
+Case = dict[str, Any]
+
+#: What makes a harness for an engine. A harness for another engine has the same moves: `events`, `watermark`,
+#: `watermark_without_timers`, `processing_time`, `open_windows`, and the lists `late` and `dismissed`; where
+#: it cannot make a move it raises `UnsupportedNotationError`.
+MAKERS: dict[str, Callable[[WindowOperator], Harness]] = {"inprocess": Harness}
+
+#: Modules with a function `harness(operator)` for engines that are not in MAKERS.
+_ELSEWHERE = {"spark": "headrace.testing.spark_harness"}
+
+
+class UnknownCaseError(HeadraceError, ValueError):
+    """The fields of a case fit no known format."""
+
+
+def kind_of(case: Case) -> str:
+    """Tell the format of a case by its fields.
+
+    >>> kind_of({"transcript": []}), kind_of({"sketch": "kll"})
+    ('transcript', 'sketch')
+    """
+    if "transcript" in case:
+        return "transcript"
+    if "sketch" in case:
+        return "sketch"
+    if "sql" in case:
+        return "match_recognize"
+    if "pattern" in case and "events" in case:
+        return "pattern"
+    if case.get("kind") in ("merge", "stream", "window_set") or "touching_windows_merge" in case:
+        return "sessions"
+    if "expected_panes" in case and "data" in case:
+        return "bundles"
+    if "steps" in case and "window_fn" in case:
+        return "steps"
+    raise UnknownCaseError(
+        f"a case with the fields {', '.join(sorted(case))} fits no known format",
+        hint="Known are trigger transcripts, bundles, steps, sessions, sketches, patterns and MATCH_RECOGNIZE.",
+    )
+
+
+def run_case(case: Case, engine: str = "inprocess") -> CaseResult:
+    """Run one case of any format."""
+    name = str(case.get("id") or case.get("name") or "?")
+    try:
+        kind = kind_of(case)
+    except UnknownCaseError as error:
+        return CaseResult(name, "unsupported", None, None, error.message)
+    if kind in ("pattern", "match_recognize"):
+        module = "headrace.testing.patterns" if kind == "pattern" else "headrace.testing.match_recognize"
+        result: CaseResult = importlib.import_module(module).run_case(case, engine)
+        return result
+    if kind == "sketch":
+        if engine != "inprocess":
+            return CaseResult(name, "unsupported", None, None, f"a sketch is the same on {engine} as in process")
+        return run_sketch(case)
+    make = _maker(engine)
+    if make is None:
+        return CaseResult(name, "unsupported", None, None, f"there is no harness for the engine {engine!r} yet")
+    runners = {
+        "transcript": window_cases.run_transcript,
+        "bundles": window_cases.run_bundles,
+        "steps": window_cases.run_steps,
+        "sessions": window_cases.run_sessions,
+    }
+    return runners[kind](case, make)
+
+
+def load(path: Path) -> Iterator[Case]:
+    """Read the cases of a file: JSON lines, a JSON array or object, or YAML documents."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        hint = "Give the path of a file of cases."
+        raise EnvironmentProblem(f"cannot read {path}: {error.strerror}", hint=hint) from error
+    if path.suffix in (".yaml", ".yml"):
+        yield from (case for case in yaml.safe_load_all(text) if case)
+    elif path.suffix == ".json":
+        content = json.loads(text)
+        yield from content if isinstance(content, list) else [content]
+    else:
+        yield from (json.loads(line) for line in text.splitlines() if line.strip())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(prog="headrace.testing.conformance", description="Run conformance cases.")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="cases as JSON lines or YAML documents")
+    parser.add_argument("--engine", choices=["inprocess", "spark"], default="inprocess", help="where to run them")
+    parser.add_argument("--json", action="store_true", help="one JSON object per case, and one with the counts")
+    options = parser.parse_args(arguments)
+    counts = {"pass": 0, "fail": 0, "unsupported": 0}
+    try:
+        for path in options.files:
+            for case in load(path):
+                result = run_case(case, options.engine)
+                counts[result.status] += 1
+                _tell(result, as_json=options.json)
+    except HeadraceError as error:
+        sys.stderr.write(f"{error}\n")
+        return int(error.exit_code)
+    if options.json:
+        sys.stdout.write(json.dumps({"counts": counts}) + "\n")
+    else:
+        summary = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unsupported']} unsupported"
+        sys.stdout.write(summary + "\n")
+    return 1 if counts["fail"] else 0
+
+
+def _tell(result: CaseResult, *, as_json: bool) -> None:
+    if as_json:
+        record = {
+            "id": result.id,
+            "status": result.status,
+            "expected": result.expected,
+            "got": result.got,
+            "reason": result.reason,
+        }
+        sys.stdout.write(json.dumps(record, default=str) + "\n")
+        return
+    line = f"{result.status} {result.id}"
+    if result.status != "pass" and result.reason:
+        line += f": {result.reason}"
+    sys.stdout.write(line + "\n")
+    if result.status == "fail":
+        sys.stdout.write(f"  expected: {result.expected}\n  got:      {result.got}\n")
+
+
+def _maker(engine: str) -> Callable[[WindowOperator], Harness] | None:
+    if engine in MAKERS:
+        return MAKERS[engine]
+    module = _ELSEWHERE.get(engine)
+    if module is None or importlib.util.find_spec(module) is None:
+        return None
+    made: Callable[[WindowOperator], Harness] = importlib.import_module(module).harness
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())
