@@ -30,7 +30,7 @@ SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 SPARK_REDACTION = r"(?i)secret|password|passwd|token|access[.]?key|jaas|keystore[.]key"
 """For `spark.redaction.regex`: Spark's own does not know that a private key or a JAAS line is secret."""
 
-# Clients log every failed attempt to connect. The handler keeps that off a terminal where nobody configured logging.
+# The handler keeps what clients log off a terminal where nobody configured logging.
 _client_log = logging.getLogger("headrace.broker.client")
 _client_log.addHandler(logging.NullHandler())
 
@@ -118,6 +118,8 @@ class Connection:
             "bootstrap.servers": self.bootstrap,
             "security.protocol": self.security_protocol,
             "logger": _client_log,
+            # Each failed attempt to connect would be a line; what matters reaches the `ErrorWatch` anyway.
+            "log_level": 2,
             # The first attempts to reach a broker that is just starting should not be seconds apart.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 2000,

@@ -54,8 +54,9 @@ class Record:
     def header(self, name: str) -> bytes | None:
         """The last header of that name, None if there is none.
 
-        >>> Record(topic="t", partition=0, offset=0, timestamp=0, key=None, value=b"", headers=(("a",
-        b"1"),)).header("a") b'1'
+        >>> record = Record(topic="t", partition=0, offset=0, timestamp=0, key=None, value=b"", headers=(("a", b"1"),))
+        >>> record.header("a")
+        b'1'
         """
         return next((value for key, value in reversed(self.headers) if key == name), None)
 
@@ -112,12 +113,11 @@ class Consumer:
             raise
 
     def _partitions(self, connection: Connection, topics: Sequence[str]) -> list[TopicPartition]:
+        connection.check(timeout=10)  # fails sooner than this client would, and says why
         try:
-            metadata = self._client.list_topics(timeout=5)
-        except KafkaException:
-            # Asked again by a client that says why.
-            connection.check(timeout=2)
-            raise
+            metadata = self._client.list_topics(timeout=10)
+        except KafkaException as error:
+            raise self._watch.explain(kafka_error(error)) from error
         for topic in topics:
             if topic not in metadata.topics:
                 raise missing_topic(topic, metadata.topics)

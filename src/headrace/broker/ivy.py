@@ -29,6 +29,7 @@ _TROUBLE = re.compile(
     r"Server access error|UnknownHost|Connection refused|timed out|not found$|SSLHandshake|No space left"
 )
 _WORKERS = 4
+_JARS_PER_WORKER = 6
 
 
 @dataclass(frozen=True, order=True)
@@ -105,7 +106,9 @@ def fetch(
         EnvironmentProblem: A jar could not be had; says which, and what Ivy said.
     """
     java = java or find_java()
-    shards = [shard for shard in (coordinates[i::_WORKERS] for i in range(_WORKERS)) if shard]
+    # A JVM costs more than a jar or two.
+    workers = min(_WORKERS, -(-len(coordinates) // _JARS_PER_WORKER))
+    shards = [coordinates[number::workers] for number in range(workers)]
 
     def run(number: int, shard: Sequence[Coordinate]) -> dict[Coordinate, Path]:
         work = directory / f"ivy-{number}"

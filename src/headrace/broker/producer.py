@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -64,6 +65,7 @@ class Producer:
         linger: float = 0.01,
         delivery_timeout: float = 60.0,
     ) -> None:
+        self._connection = connection
         self._delivery_timeout = delivery_timeout
         self._watch = ErrorWatch(connection, patience=delivery_timeout)
         self._failed: KafkaError | None = None
@@ -82,6 +84,8 @@ class Producer:
                 queue_buffering_max_messages=500_000,
                 queue_buffering_max_kbytes=128 * 1024,
                 batch_size=512 * 1024,
+                # How long a topic may be unknown, right after it was created, before its records fail.
+                topic_metadata_propagation_max_ms=5000,
                 # Python is called for failures only: a call for each success would halve the throughput.
                 **{"delivery.report.only.error": True},
                 **self._transactional(),
@@ -179,14 +183,19 @@ class Producer:
         Raises:
             BrokerError: Something could not be delivered.
         """
-        self.flush()
-        self._client.close()
+        try:
+            self.flush()
+        finally:
+            self.discard()
 
     def discard(self) -> None:
-        """End at once, and drop what is buffered."""
+        """End at once, and drop what is still buffered."""
         self._client.purge()
-        self._client.flush(1)
-        self._client.close()
+        # A transaction that cannot be given up any more ends by its time-out; nobody needs to hear of that.
+        with contextlib.suppress(KafkaException), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self._client.flush(1)
+            self._client.close()
 
     def __len__(self) -> int:
         """How many records are buffered or under way."""
@@ -219,16 +228,24 @@ class Producer:
                 hint="Raise max_message_bytes of the topic, or make records smaller.",
             )
         if code in _TIMED_OUT:
+            names = self._topic_names() if topic else []
+            if names and topic not in names:
+                return missing_topic(topic, names)
             lost = self._watch.explain(error)
             if not topic:
                 return lost
             what = f"Records for topic {topic} did not arrive within {self._delivery_timeout:g} s"
+            if names:
+                return BrokerError(
+                    f"{what}, though Kafka at {self._connection.bootstrap} answers",
+                    hint="It may be overloaded or just starting; its log may say more.",
+                )
             return BrokerError(f"{what}. {lost.message}", hint=lost.hint)
         return BrokerError(f"Cannot write to {topic or 'Kafka'}: {error.str()}")
 
     def _topic_names(self) -> list[str]:
         with contextlib.suppress(KafkaException):
-            return list(self._client.list_topics(timeout=5).topics)
+            return list(self._client.list_topics(timeout=2).topics)
         return []
 
     def __enter__(self) -> Self:
@@ -240,9 +257,10 @@ class Producer:
         if error is None:
             self.close()
             return
-        # The error on its way matters more than what may go wrong now.
-        with contextlib.suppress(BrokerError):
-            self.close()
+        # The error on its way matters more than what goes wrong now, and may be a Ctrl-C: do not wait for long.
+        with contextlib.suppress(BrokerError, KafkaException):
+            self.flush(2)
+        self.discard()
 
 
 class TransactionalProducer(Producer):

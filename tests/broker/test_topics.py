@@ -1,0 +1,138 @@
+"""Topics are created as declared, compared, listed and deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.broker import (
+    Connection,
+    EmbeddedBroker,
+    Producer,
+    Topics,
+    TopicSpec,
+    commit_spec,
+    dead_letter_spec,
+    late_spec,
+)
+from headrace.broker.ports import free_port
+from headrace.broker.topics import FOREVER, TopicDifference
+from headrace.errors import BrokerError, ConfigError, PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"name": ""},
+        {"name": "with space"},
+        {"name": ".."},
+        {"name": "x" * 250},
+        {"name": "ä"},
+        {"name": "a", "partitions": 0},
+        {"name": "a", "retention": "10us"},
+    ],
+)
+def test_a_declaration_that_kafka_would_refuse_is_refused_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        TopicSpec(**settings)
+
+
+def test_a_retention_that_is_no_duration_is_named() -> None:
+    with pytest.raises(PlanError, match="retention of topic a"):
+        TopicSpec(name="a", retention="soon")
+
+
+def test_declarations_in_kafkas_words() -> None:
+    assert TopicSpec(name="a").config() == {"cleanup.policy": "delete"}
+    assert TopicSpec(name="a", retention=FOREVER).config()["retention.ms"] == "-1"
+    assert TopicSpec(name="a", retention="2h", max_message_bytes=5, compression="zstd").config() == {
+        "cleanup.policy": "delete",
+        "retention.ms": "7200000",
+        "segment.ms": "7200000",
+        "max.message.bytes": "5",
+        "compression.type": "zstd",
+    }
+    assert commit_spec().config()["cleanup.policy"] == "compact"
+    assert late_spec("analytics.cells").name == "analytics.cells.late"
+    assert dead_letter_spec().name == "input.dead-letter"
+
+
+@pytest.mark.broker
+def test_topics_are_created_once_and_listed_with_their_offsets(
+    broker: EmbeddedBroker, topic_name: Callable[[], str]
+) -> None:
+    topics = Topics(broker.connection)
+    one, two = topic_name(), topic_name()
+    specs = [TopicSpec(name=one, partitions=3, retention="1h"), TopicSpec(name=two, partitions=1, cleanup="compact")]
+    assert topics.ensure(specs).created == (one, two)
+    again = topics.ensure(specs, strict=True)
+    assert (again.created, again.existing, again.differences) == ((), (one, two), ())
+
+    with Producer(broker.connection) as producer:
+        for number in range(5):
+            producer.send(one, b"x", partition=number % 2)
+    listed = {info.name: info for info in topics.overview()}
+    assert [(p.partition, p.earliest, p.latest) for p in listed[one].partitions] == [(0, 0, 3), (1, 0, 2), (2, 0, 0)]
+    assert (listed[one].count, listed[two].count) == (5, 0)
+    assert not any(name.startswith("__") for name in listed)
+    assert topics.get(one).config["retention.ms"] == "3600000"
+
+
+@pytest.mark.broker
+def test_a_topic_that_differs_is_reported_and_left_alone(broker: EmbeddedBroker, topic_name: Callable[[], str]) -> None:
+    topics = Topics(broker.connection)
+    name = topic_name()
+    topics.ensure([TopicSpec(name=name, partitions=2, retention="1h")])
+    wanted = TopicSpec(name=name, partitions=6, retention="1h", compression="zstd")
+    found = topics.ensure([wanted])
+    assert found.differences == (
+        TopicDifference(topic=name, setting="partitions", declared="6", actual="2"),
+        TopicDifference(topic=name, setting="compression.type", declared="zstd", actual="producer"),
+    )
+    with pytest.raises(BrokerError, match=f"opic {name} has partitions 2, but 6 is declared") as caught:
+        topics.ensure([wanted], strict=True)
+    assert "delete the topic" in caught.value.hint
+    assert len(topics.get(name).partitions) == 2
+
+
+@pytest.mark.broker
+def test_deleted_topics_are_gone_and_can_be_made_anew(broker: EmbeddedBroker, topic_name: Callable[[], str]) -> None:
+    topics = Topics(broker.connection)
+    spec = TopicSpec(name=topic_name(), partitions=2)
+    topics.ensure([spec])
+    topics.delete([spec.name])
+    with pytest.raises(BrokerError, match=f"There is no topic {spec.name}"):
+        topics.get(spec.name)
+    assert topics.ensure([spec]).created == (spec.name,)
+
+
+@pytest.mark.broker
+def test_a_missing_topic_is_named_with_what_is_like_it(broker: EmbeddedBroker, topic_name: Callable[[], str]) -> None:
+    topics = Topics(broker.connection)
+    name = topic_name()
+    topics.ensure([TopicSpec(name=name)])
+    topics.require([name])
+    with pytest.raises(BrokerError, match=f"There is no topic {name}s") as caught:
+        topics.require([name, name + "s"])
+    assert f"Did you mean {name}" in caught.value.hint
+    with pytest.raises(BrokerError, match="no topic"):
+        topics.delete([name + "s"])
+
+
+@pytest.mark.broker
+def test_what_the_broker_refuses_is_said(broker: EmbeddedBroker, topic_name: Callable[[], str]) -> None:
+    with pytest.raises(BrokerError, match="Cannot create topic") as caught:
+        Topics(broker.connection).ensure([TopicSpec(name=topic_name(), replication=3)])
+    assert "replication" in caught.value.hint
+
+
+def test_without_a_broker_every_question_says_so() -> None:
+    topics = Topics(Connection(bootstrap=f"127.0.0.1:{free_port()}"), timeout=0.5)
+    with pytest.raises(BrokerError, match="Cannot reach Kafka"):
+        topics.overview()
+    with pytest.raises(BrokerError, match="Cannot reach Kafka"):
+        topics.ensure([TopicSpec(name="a")])
