@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.errors import JobError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -38,10 +40,36 @@ class Fold:
         folds = [expr for name, aggregate in self.aggregates for expr in aggregate.partial(name)]
         return rows.group_by(*self.keys, *extra, maintain_order=True).agg(folds)
 
-    def merged(self, partials: pl.DataFrame, extra: Sequence[str] = ()) -> pl.DataFrame:
-        """Fold partials by the keys and the extra columns."""
+    def partials_of(self, step: str, rows: pl.DataFrame, extra: Sequence[str] = ()) -> pl.DataFrame:
+        """Fold raw rows; where a user's aggregate raises, name the step and show a row that makes it do so."""
+        try:
+            return self.partials(rows, extra)
+        except JobError as error:
+            problem = error
+        # Halve what fails until one row does, or until only rows together do.
+        while rows.height > 1:
+            half = rows.height // 2
+            for part in (rows.slice(0, half), rows.slice(half)):
+                try:
+                    self.partials(part, extra)
+                except JobError as error:
+                    rows, problem = part, error
+                    break
+            else:
+                break
+        example = rows.drop(*extra).row(0, named=True)
+        raise JobError(
+            # Polars adds lines of its own to the message.
+            f"step {step!r}: {problem.message.splitlines()[0]}; an example row: {example}",
+            hint='Mend the aggregate, or let the step go on without such rows: on_error="dead_letter".',
+        ) from problem
+
+    def merged(self, partials: pl.DataFrame, extra: Sequence[str] = (), *, compact: bool = False) -> pl.DataFrame:
+        """Fold partials by the keys and the extra columns; `compact` them where they are kept for long."""
         folds = [expr for name, aggregate in self.aggregates for expr in aggregate.merge(name)]
-        return partials.group_by(*self.keys, *extra, maintain_order=True).agg(folds)
+        merged = partials.group_by(*self.keys, *extra, maintain_order=True).agg(folds)
+        shrink = [expr for name, aggregate in self.aggregates for expr in aggregate.compact(name)] if compact else []
+        return merged.with_columns(shrink) if shrink else merged
 
     def results(self, partials: pl.DataFrame, extra: Sequence[str] = ()) -> pl.DataFrame:
         """Read the values out of merged partials."""

@@ -25,6 +25,7 @@ from headrace.engine.operator import (
     WINDOW_START,
 )
 from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_bytes, record_to_bytes
+from headrace.errors import StateError
 from headrace.windows.fold import Fold
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from headrace.windows.aggregates import Aggregate
     from headrace.windows.assigners import Aligned
 
-SLICE = "slice_start"
+#: A user's column cannot start with "#".
+SLICE = "#slice"
 _INDEX = "index"
 _UTC = pl.Datetime("us", "UTC")
 
@@ -48,40 +50,45 @@ class SlicedOperator:
         keys: The key columns.
         assigner: The windows.
         aggregates: The result columns.
+        step: Name of the step, for messages.
     """
 
     keys: tuple[str, ...]
     assigner: Aligned
     aggregates: tuple[tuple[str, Aggregate], ...]
+    step: str = "window"
     fold: Fold = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fold", Fold(self.keys, self.aggregates))
 
     def prepare(self, rows: pl.DataFrame, watermark: int | None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """Fold the rows that are not late into slices."""
+        """Fold the rows that are not late into slices; those that are, or that have no time, stay as they are."""
         if watermark is None or rows.height == 0:
             return rows, None
         sliced = self._with_slice(rows)
-        late = self._is_late(watermark)
-        return sliced.filter(late).drop(SLICE), self.fold.partials(sliced.filter(~late), [SLICE])
+        kept = self._is_late(watermark).fill_null(value=True)
+        return sliced.filter(kept).drop(SLICE), self.fold.partials_of(self.step, sliced.filter(~kept), [SLICE])
 
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Fold the rows in, then fire the windows that the watermark has passed."""
         index = _Index.load(state)
-        late = None
+        late = dismissed = None
         if turn.rows.height:
             sliced = self._with_slice(turn.rows)
             is_late = self._is_late(index.watermark)
             late = self._late_rows(sliced.filter(is_late), index.watermark)
-            self._store(state, index, self.fold.partials(sliced.filter(~is_late), [SLICE]))
+            self._store(state, index, self.fold.partials_of(self.step, sliced.filter(~is_late), [SLICE]))
+            if turn.rows.get_column(EVENT_TIME).null_count():
+                timeless = turn.rows.filter(pl.col(EVENT_TIME).is_null())
+                dismissed = timeless.with_columns(pl.lit("event_time is null").alias("reason"))
         if turn.partials is not None:
             self._store(state, index, turn.partials)
         results = self._fire(state, index, turn.watermark)
         index.watermark = max(index.watermark, turn.watermark)
         self._forget(state, index)
         index.save(state)
-        return Outcome(rows=results, late=late if late is not None and late.height else None)
+        return Outcome(rows=results, late=late if late is not None and late.height else None, dismissed=dismissed)
 
     def schema(self, rows: pl.Schema) -> pl.Schema:
         """Tell the columns of the results by firing an empty window."""
@@ -111,7 +118,7 @@ class SlicedOperator:
             chunks = index.slices.setdefault(int(start), [])
             content = chunk.drop(SLICE)
             if len(chunks) >= MAX_CHUNKS:
-                content = self.fold.merged(pl.concat([*self._read(state, chunks), content]))
+                content = self.fold.merged(pl.concat([*self._read(state, chunks), content]), compact=True)
                 for name in chunks:
                     state.delete(name)
                 chunks.clear()
@@ -121,7 +128,16 @@ class SlicedOperator:
             state.put(name, frame_to_bytes(content))
 
     def _read(self, state: Segments, names: list[str]) -> list[pl.DataFrame]:
-        return [frame_from_bytes(value) for name in names if (value := state.get(name)) is not None]
+        frames = []
+        for name in names:
+            value = state.get(name)
+            if value is None:
+                raise StateError(
+                    f"chunk {name} of the saved slices is missing",
+                    hint="The checkpoint is incomplete; restore it, or start the job afresh.",
+                )
+            frames.append(frame_from_bytes(value))
+        return frames
 
     def _fire(self, state: Segments, index: _Index, watermark: int) -> pl.DataFrame | None:
         ends = self._ends(index, watermark)
