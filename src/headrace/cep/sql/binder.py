@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import polars as pl
@@ -46,7 +46,10 @@ from headrace.cep.sql.syntax import (
 
 _LOGICAL: Final = frozenset({"first", "last"})
 _PHYSICAL: Final = frozenset({"prev", "next"})
-_PATTERN_FUNCTIONS: Final = _LOGICAL | _PHYSICAL | {"classifier", "match_number"}
+_PATTERN_FUNCTIONS: Final = (
+    _LOGICAL | _PHYSICAL | {"classifier", "match_number", "match_rowtime", "match_sequence_number"}
+)
+_OTHER_NAMES: Final = {"lag": "prev", "lead": "next"}
 _NO_LABELS: Final = object()
 
 SubqueryRunner = Callable[[str, Position], pl.DataFrame]
@@ -61,12 +64,14 @@ class Names:
         variables: Primary variables, those of the pattern.
         unions: Union variables of SUBSET and their members.
         run: Evaluates a subquery.
+        time_column: The first column of ORDER BY, if it is a time.
     """
 
     columns: Mapping[str, DataType]
     variables: frozenset[str]
     unions: Mapping[str, frozenset[str]] = field(default_factory=dict)
     run: SubqueryRunner | None = None
+    time_column: str | None = None
 
     def labels(self, label: str) -> frozenset[str] | None:
         """The primary variables a name stands for, or None if it is no variable."""
@@ -196,6 +201,9 @@ class Binder:
 
     def _call(self, node: Call, scope: _Scope | None) -> Bound:
         name = node.name
+        if name in _OTHER_NAMES and not node.quoted:
+            node = replace(node, name=_OTHER_NAMES[name])
+            name = node.name
         if name in _PATTERN_FUNCTIONS and not node.quoted:
             return self._pattern_function(node, scope)
         if name in AGGREGATES and not (name == "every" and node.quoted):
@@ -266,12 +274,28 @@ class Binder:
                 if node.arguments:
                     raise problem("MATCH_NUMBER takes no arguments", node.at)
                 return MatchNumber()
+            case "match_sequence_number":
+                return Aggregate("count", (), None, final=False, type=pl.Int64())
+            case "match_rowtime":
+                return self._match_rowtime(node)
             case "classifier":
                 return self._at_row(RowLabel(), self._classifier_labels(node), scope)
             case _:
                 if scope is not None:
                     raise problem(f"{name.upper()} cannot stand inside of {scope.function.upper()}", node.at)
                 return self._navigation(node)
+
+    def _match_rowtime(self, node: Call) -> Bound:
+        """An extension of Flink's: the time of the last row of the match."""
+        if node.arguments:
+            return self._logical(node, first=False, offset=0, final=self._clause == "MEASURES")
+        column = self._names.time_column
+        if column is None:
+            raise problem("MATCH_ROWTIME() needs ORDER BY with a timestamp column first", node.at)
+        value = ColumnValue(column, self._names.columns[column])
+        return Navigation(
+            value, None, first=False, offset=0, final=self._clause == "MEASURES", shift=0, type=value.type
+        )
 
     def _check_final(self, node: Call) -> None:
         if node.semantics == "FINAL" and self._clause == "DEFINE":

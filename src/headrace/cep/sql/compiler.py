@@ -205,15 +205,11 @@ def _alternatives(items: tuple[PatternNode, ...], code: list[Instruction], numbe
 
 
 def _repeat(node: Quantified, code: list[Instruction], numbers: Mapping[str, int]) -> None:
+    if node.maximum is None:
+        _loop(node, code, numbers)
+        return
     for _ in range(node.minimum):
         _emit(node.item, code, numbers)
-    if node.maximum is None:
-        split = len(code)
-        code.append(Jump(0))
-        _emit(node.item, code, numbers)
-        code.append(Jump(split))
-        code[split] = _choice(node.greedy, split + 1, len(code))
-        return
     splits: list[int] = []
     for _ in range(node.maximum - node.minimum):
         splits.append(len(code))
@@ -221,6 +217,23 @@ def _repeat(node: Quantified, code: list[Instruction], numbers: Mapping[str, int
         _emit(node.item, code, numbers)
     for split in splits:
         code[split] = _choice(node.greedy, split + 1, len(code))
+
+
+def _loop(node: Quantified, code: list[Instruction], numbers: Mapping[str, int]) -> None:
+    """A repetition without upper bound.
+
+    The choice stands behind the item, as in Perl: an iteration over no rows is taken, and ends the loop, since the
+    matcher follows no instruction twice at the same row.
+    """
+    entry = len(code)
+    if node.minimum == 0:
+        code.append(Jump(0))
+    for _ in range(max(node.minimum, 1)):
+        body = len(code)
+        _emit(node.item, code, numbers)
+    code.append(_choice(node.greedy, body, len(code) + 1))
+    if node.minimum == 0:
+        code[entry] = _choice(node.greedy, entry + 1, len(code))
 
 
 def _choice(greedy: bool, more: int, enough: int) -> Split:

@@ -173,3 +173,26 @@ def fields(data_type: DataType) -> dict[str, DataType]:
     if not isinstance(struct, pl.Struct):
         return {}
     return {name: kind() if isinstance(kind, type) else kind for name, kind in struct.to_schema().items()}
+
+
+def is_map(data_type: DataType) -> bool:
+    """Whether values are maps: lists of key and value, as in Arrow."""
+    return isinstance(data_type, pl.List) and list(fields(data_type)) == ["key", "value"]
+
+
+def python_values(series: pl.Series) -> list[Any]:
+    """The values of a column as the functions of MEASURES and DEFINE take them: maps are dictionaries."""
+    values = series.to_list()
+    if not is_map(series.dtype):
+        return values
+    return [None if pairs is None else {pair["key"]: pair["value"] for pair in pairs} for pairs in values]
+
+
+def column_of(values: Sequence[Any], data_type: DataType) -> pl.Series:
+    """The reverse of `python_values`."""
+    if is_map(data_type):
+        values = [
+            [{"key": key, "value": item} for key, item in value.items()] if isinstance(value, dict) else value
+            for value in values
+        ]
+    return pl.Series(values, dtype=data_type, strict=False)

@@ -21,7 +21,7 @@ import polars as pl
 
 from headrace.cep.sql.bound import DataType
 from headrace.cep.sql.datatypes import BOOLEAN, DOUBLE, INTEGER, NULL, STRING, common, element, fields
-from headrace.cep.sql.dates import DATE_FUNCTIONS, add, subtract
+from headrace.cep.sql.dates import DATE_FUNCTIONS, add, date_trunc, subtract
 
 ResultRule: TypeAlias = Callable[[Sequence[DataType]], DataType]
 
@@ -241,6 +241,11 @@ def _truncate(value: Any, digits: int = 0) -> Any:
     return type(value)(math.trunc(value * scale) / scale)
 
 
+def _trunc(value: Any, digits: int = 0) -> Any:
+    """Oracle's TRUNC: of a number, or of a time to its day."""
+    return date_trunc("day", value) if isinstance(value, dt.date) else _truncate(value, digits)
+
+
 def _truth(value: Any) -> bool:
     return value is True
 
@@ -346,6 +351,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "ceil": Function(lambda value: value if isinstance(value, int) else type(value)(math.ceil(value)), _whole),
     "ceiling": Function(lambda value: value if isinstance(value, int) else type(value)(math.ceil(value)), _whole),
     "truncate": Function(_truncate, _whole, 1, 2),
+    "trunc": Function(_trunc, _whole, 1, 2),
     "sqrt": Function(_sqrt, _DOUBLE),
     "cbrt": Function(lambda value: math.copysign(abs(float(value)) ** (1 / 3), value), _DOUBLE),
     "power": Function(lambda base, exponent: float(base) ** float(exponent), _power_type, 2, 2),

@@ -25,7 +25,7 @@ from headrace.cep.sql.bound import (
     leaves,
     walk,
 )
-from headrace.cep.sql.datatypes import INTEGER, STRING
+from headrace.cep.sql.datatypes import INTEGER, STRING, column_of, python_values
 from headrace.cep.sql.expressions import compile_columns, compile_function
 from headrace.cep.sql.matching import UNMATCHED, Matches
 
@@ -96,9 +96,9 @@ class MeasureEvaluator:
             if series.len() != self._count:
                 series = series.new_from_index(0, self._count)
             return series
-        lists = {leaf: self._leaf(leaf).to_list() for leaf in names}
+        lists = {leaf: python_values(self._leaf(leaf)) for leaf in names}
         function = compile_function(node, lambda leaf: lists[leaf].__getitem__)
-        return _series([function(place) for place in range(self._count)], node)
+        return column_of([function(place) for place in range(self._count)], node.type)
 
     def _leaf(self, leaf: Bound) -> pl.Series:
         found = self._columns.get(leaf)
@@ -146,11 +146,11 @@ class MeasureEvaluator:
         values: dict[Bound, list[Any]] = {}
         for item in walk(body):
             if isinstance(item, ColumnValue):
-                values[item] = _gather(self._table.series(item), rows, valid).to_list()
+                values[item] = python_values(_gather(self._table.series(item), rows, valid))
         values[RowLabel()] = labels.to_list()
         values[MatchNumber()] = self._leaf(MatchNumber()).to_list()
         function = compile_function(body, lambda leaf: values[leaf].__getitem__)
-        return _series([function(place) if there else None for place, there in enumerate(valid.tolist())], body)
+        return column_of([function(place) if there else None for place, there in enumerate(valid.tolist())], body.type)
 
     def _find(self, leaf: Navigation) -> NDArray[np.int64]:
         """The place, among the rows of all matches, from which a navigation starts; -1 if there is none."""
@@ -245,7 +245,7 @@ class MeasureEvaluator:
                     state = state if value is None else steps.step(state, value)
             done = max(done, target)
             results.append(finish_all(kept) if steps is None else steps.finish(state))
-        return _series(results, leaf)
+        return column_of(results, leaf.type)
 
     def _argument_tuples(self, leaf: Aggregate) -> list[tuple[Any, ...]]:
         """The arguments of an aggregate at every row of every match."""
@@ -261,7 +261,7 @@ class MeasureEvaluator:
                 value = compile_function(argument, _no_leaf)(None)
                 columns.append([value] * len(rows))
             else:
-                columns.append(self._table.series(argument).gather(rows).to_list())
+                columns.append(python_values(self._table.series(argument).gather(rows)))
         if not columns:
             return [()] * len(rows)
         return list(zip(*columns, strict=True))
@@ -273,7 +273,7 @@ class MeasureEvaluator:
         }
         for item in walk(argument):
             if isinstance(item, ColumnValue):
-                values[item] = _gather(self._table.series(item), rows, valid).to_list()
+                values[item] = python_values(_gather(self._table.series(item), rows, valid))
         function = compile_function(argument, lambda leaf: values[leaf].__getitem__)
         return [function(place) for place in range(len(rows))]
 
@@ -299,13 +299,3 @@ def _gather(series: pl.Series, rows: NDArray[np.int64], valid: NDArray[np.bool_]
         return pl.Series([None] * len(rows), dtype=series.dtype)
     indices = pl.Series(rows).set(pl.Series(~valid), None)
     return series.gather(indices)
-
-
-def _series(values: list[Any], node: Bound) -> pl.Series:
-    """Python values as a column of the type the expression has."""
-    if any(isinstance(value, dict) for value in values):
-        values = [
-            [{"key": key, "value": item} for key, item in value.items()] if isinstance(value, dict) else value
-            for value in values
-        ]
-    return pl.Series(values, dtype=node.type, strict=False)

@@ -6,7 +6,7 @@ for ALL ROWS PER MATCH the partition columns, the order columns, the measures, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,15 +78,17 @@ def plan(
     primary = variables(clause.pattern)
     unions = _unions(clause, frozenset(primary))
     names = Names(schema, frozenset(primary), unions, run)
-    _check_exclusion(clause)
-    conditions = _conditions(clause, names, masks)
-    binder = Binder(names, "MEASURES")
-    measures = tuple((measure.alias.text, binder.measure(measure.expression)) for measure in clause.measures)
     partition_by = tuple(_input_column(column, names, table_name) for column in clause.partition_by)
     order_by = tuple(
         SortKey(_input_column(item.column, names, table_name), item.descending, item.nulls_first)
         for item in clause.order_by
     )
+    if order_by and isinstance(schema[order_by[0].column], pl.Datetime | pl.Date):
+        names = replace(names, time_column=order_by[0].column)
+    _check_exclusion(clause)
+    conditions = _conditions(clause, names, masks)
+    binder = Binder(names, "MEASURES")
+    measures = tuple((measure.alias.text, binder.measure(measure.expression)) for measure in clause.measures)
     if clause.rows == "one" and not partition_by and not measures:
         raise problem("the result has no columns", clause.at, hint="Add MEASURES, or use ALL ROWS PER MATCH.")
     _check_within(clause, order_by, schema)

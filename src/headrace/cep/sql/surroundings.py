@@ -6,6 +6,7 @@ of some things; sqlglot's tree is where that is put right before the text goes o
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,7 +48,10 @@ class Rewritten:
     def position(self, line: int, column: int) -> Position:
         """The place in the query of a place in the text."""
         lines = self.text.split("\n")
-        offset = sum(len(before) + 1 for before in lines[: line - 1]) + max(column - 1, 0)
+        return self.at_offset(sum(len(before) + 1 for before in lines[: line - 1]) + max(column - 1, 0))
+
+    def at_offset(self, offset: int) -> Position:
+        """The place in the query of a character of the text."""
         index = bisect_right([place for place, _ in self.origins], offset) - 1
         place, origin = self.origins[max(index, 0)]
         target = min(origin + offset - place, len(self.original))
@@ -67,10 +71,20 @@ def run(query: Rewritten, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
             return context.execute(text, eager=True)
     except _POLARS_ERRORS as error:
         first = str(error).strip().split("\n")[0]
-        at = query.position(1, 1)
+        at = _blamed(tree, first, query)
         raise PlanError(
             f"{at}: this part of the query cannot be run: {first}", hint=f"It was run as: {text}"
         ) from error
+
+
+def _blamed(tree: exp.Query | exp.Values, message: str, query: Rewritten) -> Position:
+    """Where the name stands that an error of Polars speaks of; the begin of the query if it names none."""
+    named = set(re.findall(r"[\w$]+", message))
+    for identifier in tree.find_all(exp.Identifier):
+        start = identifier.meta.get("start")
+        if identifier.name in named and isinstance(start, int):
+            return query.at_offset(start)
+    return query.at_offset(0)
 
 
 def _parse(query: Rewritten) -> exp.Query | exp.Values:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from headrace.cep.sql.bound import Bound, ColumnValue, Navigation
+from headrace.cep.sql.datatypes import column_of, python_values
 from headrace.cep.sql.expressions import compile_columns, compile_function
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Table:
         """The same as a list, for reading one by one."""
         found = self._lists.get(body)
         if found is None:
-            found = self._lists[body] = self.series(body).to_list()
+            found = self._lists[body] = python_values(self.series(body))
         return found
 
     def _evaluate(self, node: Bound) -> pl.Series:
@@ -82,7 +83,7 @@ class Table:
                 series = series.new_from_index(0, self.count) if series.len() else series.clear()
             return series
         function = compile_function(node, self._reader)
-        return pl.Series([function(row) for row in range(self.count)], dtype=node.type, strict=False)
+        return column_of([function(row) for row in range(self.count)], node.type)
 
     def _column(self, leaf: Bound) -> pl.Expr | None:
         """A leaf as a column expression: of the row itself, or of its physical neighbour."""
