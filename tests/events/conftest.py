@@ -265,5 +265,5 @@ def same_value(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same_value, left, right))
     if isinstance(left, float) and isinstance(right, float):
-        return left == right or (left != left and right != right)  # noqa: PLR0124  NaN
+        return left == right or (left != left and right != right)  # NaN
     return type(left) is type(right) and bool(left == right)

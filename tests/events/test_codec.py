@@ -189,7 +189,7 @@ def test_a_frame_without_event_time_is_refused(codec: Codec) -> None:
 def test_mistakes_of_the_caller_are_named(codec: Codec) -> None:
     with pytest.raises(SchemaError, match="no field 'colour'"):
         codec.decode([], types=[VehiclePosition], columns=["colour"])
-    with pytest.raises(SchemaError, match="'acme.Ping' is not registered"):
+    with pytest.raises(SchemaError, match=r"'acme\.Ping' is not registered"):
         codec.decode([], types=["acme.Ping"])
     with pytest.raises(SchemaError, match="no column 'value'"):
         codec.decode(pa.table({"a": [1]}))

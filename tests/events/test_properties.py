@@ -15,8 +15,8 @@ from headrace.events import Codec, Event, StopEvent, TypeRegistry, VehiclePositi
 from headrace.events.registry import BUILT_IN
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
-SOME = settings(deadline=None, max_examples=20)
-MANY = settings(deadline=None, max_examples=60)
+SOME = settings(deadline=None, max_examples=15)
+MANY = settings(deadline=None, max_examples=40)
 TYPES = [*(message.DESCRIPTOR.full_name for message in BUILT_IN), "acme.Rich"]
 
 

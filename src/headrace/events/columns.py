@@ -19,7 +19,7 @@ from headrace.errors import SchemaError
 from headrace.events.layout import INSTANT_TYPE, SPAN_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -273,6 +273,26 @@ def _enum_numbers(layout: Layout, node: Node, column: pa.Array) -> pa.Array:
             f"column {node.name!r} for {layout.name} holds a name that the enum does not have: {error}",
             hint=f"Names are: {', '.join(numbers)}.",
         ) from error
+
+
+def ambiguous(nodes: Sequence[Node], arrays: Iterable[pa.Array]) -> NDArray[np.bool_] | None:
+    """The rows in which two members of a oneof are set, which protobuf's own classes never show; None: no such row."""
+    found: list[NDArray[np.bool_]] = []
+    members: dict[str, list[NDArray[np.bool_]]] = {}
+    for node, array in zip(nodes, arrays, strict=True):
+        if not node.has_oneof:
+            continue
+        if node.oneof is not None and array.null_count < len(array):
+            members.setdefault(node.oneof, []).append(array.is_valid().to_numpy(zero_copy_only=False))
+        if any(child.has_oneof for child in node.children):
+            inside = ambiguous(node.children, _children(array.flatten() if node.repeated else array))
+            if inside is not None:
+                found.append(_any_per_list(_zero_based_offsets(array), inside) if node.repeated else inside)
+    found.extend(np.sum(group, axis=0) > 1 for group in members.values() if len(group) > 1)
+    if not found:
+        return None
+    result: NDArray[np.bool_] = np.any(found, axis=0)
+    return result if result.any() else None
 
 
 def _children(column: pa.StructArray) -> Iterable[pa.Array]:

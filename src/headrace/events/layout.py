@@ -26,7 +26,7 @@ others while it reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 import polars as pl
@@ -91,6 +91,7 @@ class Node:
         finished: Arrow type of one element in the frame.
         children: The fields of a struct.
         names: The names of an enum's numbers.
+        oneof: The oneof it is a member of, if it is.
     """
 
     name: str
@@ -101,6 +102,12 @@ class Node:
     finished: pa.DataType
     children: tuple[Node, ...] = ()
     names: tuple[tuple[int, str], ...] = ()
+    oneof: str | None = None
+
+    @property
+    def has_oneof(self) -> bool:
+        """Whether it is a member of a oneof, or one of the fields in it is."""
+        return self.oneof is not None or any(child.has_oneof for child in self.children)
 
     @property
     def plain(self) -> bool:
@@ -225,6 +232,7 @@ class _Builder:
                 made.type_name = f".headrace.reading.{type_name}"
             if not field.is_repeated and (oneof := _real_oneof(field)) is not None:
                 made.oneof_index = oneofs.setdefault(oneof, len(oneofs))
+                node = replace(node, oneof=oneof)
             nodes.append(node)
         draft.oneof_decl.extend(descriptor_pb2.OneofDescriptorProto(name=oneof) for oneof in oneofs)
         for made, node in zip(draft.field, nodes, strict=True):

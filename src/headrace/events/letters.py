@@ -81,7 +81,8 @@ class Letters:
 
     def add(self, row: int, reason: Reason, text: str, event_type: str | None = None) -> None:
         """Reject a row; the first reason counts."""
-        self.entries.setdefault(row, Rejection(reason, text[:KEPT_TEXT], event_type))
+        short = None if event_type is None else event_type[:KEPT_TEXT]
+        self.entries.setdefault(row, Rejection(reason, text[:KEPT_TEXT], short))
 
     def frame(self, values: pa.Array, origin: dict[str, pa.Array], *, job: str | None) -> pl.DataFrame:
         """Make dead letters of the rejected rows, in the order of the batch."""

@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from headrace.events.columns import ambiguous
+
 try:
     import ptars
 except ImportError:  # the engine "python" does it all then
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 Engine = Literal["auto", "arrow", "python"]
 
 #: Longer values are not given to ptars; see the module's docstring.
-FAST_LIMIT = 32_768
+FAST_LIMIT = 16_384
 #: Down to this many rows a refused batch is halved; then its rows are tried one by one.
 _SMALL = 8
 
@@ -68,6 +70,7 @@ class Reader:
         self._handler = None if engine == "python" else _handler(layout)
         if engine == "arrow" and self._handler is None:
             raise ImportError(f"ptars is not installed or does not read {layout.name}")
+        self._has_oneof = any(node.has_oneof for node in layout.read_nodes)
         self._getters = [(node, _getter(node)) for node in layout.read_nodes]
 
     @property
@@ -83,10 +86,10 @@ class Reader:
         if not long.any():
             batch = self._try(values)
             if batch is not None:
-                return Reading(batch, None, [])
+                return self._clear(Reading(batch, None, []), values)
             pieces: list[_Piece] = []
             self._halve(values, 0, pieces)
-            return self._merge(pieces, len(values))
+            return self._clear(self._merge(pieces, len(values)), values)
         short_rows, long_rows = np.flatnonzero(~long), np.flatnonzero(long)
         pieces = [self._read_slowly(values.take(pa.array(long_rows)), long_rows)]
         short = self.read(values.take(pa.array(short_rows)))
@@ -113,6 +116,19 @@ class Reader:
             if type(error).__name__ != "PanicException":
                 raise
             return None
+
+    def _clear(self, reading: Reading, values: pa.BinaryArray) -> Reading:
+        """Read rows again where several members of a oneof are set: the last one counts, but ptars shows them all."""
+        if not self._has_oneof:
+            return reading
+        batch = reading.batch
+        doubtful = ambiguous(self.layout.read_nodes, batch.columns)
+        if doubtful is None:
+            return reading
+        rows = np.arange(len(values)) if reading.rows is None else reading.rows
+        again = self._read_slowly(values.take(pa.array(rows[doubtful])), rows[doubtful])
+        rest = _Piece(batch.filter(pa.array(~doubtful)), rows[~doubtful], reading.bad)
+        return self._merge([rest, again], len(values))
 
     def _halve(self, values: pa.BinaryArray, start: int, pieces: list[_Piece]) -> None:
         """Read values that were refused as a whole: halve until the bad ones stand alone and cost only themselves."""
