@@ -295,17 +295,11 @@ def _remainder(node: Operation, operands: list[pl.Expr]) -> pl.Expr | None:
 
 
 def _all_true(_: Operation, operands: list[pl.Expr]) -> pl.Expr:
-    result = operands[0].cast(BOOLEAN)
-    for operand in operands[1:]:
-        result = result & operand.cast(BOOLEAN)
-    return result
+    return pl.all_horizontal([operand.cast(BOOLEAN) for operand in operands])
 
 
 def _any_true(_: Operation, operands: list[pl.Expr]) -> pl.Expr:
-    result = operands[0].cast(BOOLEAN)
-    for operand in operands[1:]:
-        result = result | operand.cast(BOOLEAN)
-    return result
+    return pl.any_horizontal([operand.cast(BOOLEAN) for operand in operands])
 
 
 def _choose(node: Operation, operands: list[pl.Expr]) -> pl.Expr | None:
@@ -329,10 +323,7 @@ def _membership(node: Operation, operands: list[pl.Expr]) -> pl.Expr | None:
     if any(isinstance(operand.type, pl.Null) for operand in node.operands):
         return None
     subject = _text(node.operands[0], operands[0])
-    result = subject == operands[1]
-    for item in operands[2:]:
-        result = result | (subject == item)
-    return result
+    return pl.any_horizontal([subject == item for item in operands[1:]])
 
 
 def _concatenation(node: Operation, operands: list[pl.Expr]) -> pl.Expr | None:

@@ -20,11 +20,12 @@ from headrace.cep.sql.parser import ClauseParser
 from headrace.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 Frame: TypeAlias = Any
 """A Polars DataFrame or LazyFrame, a pyarrow Table or RecordBatch, or a pandas DataFrame."""
 
+_MAX_BRACKETS: Final = 150
 _MAX_DEPTH: Final = 20
 """Queries nested more deeply in one another than this are refused."""
 
@@ -131,6 +132,7 @@ class _Query:
                 raise problem("one query at a time", token.at, hint="Run each SELECT by itself.")
         if stop == 0:
             raise PlanError("The query is empty", hint="Write SELECT ... FROM ... MATCH_RECOGNIZE (...).")
+        _check_brackets(self._tokens)
         return self._range(0, stop, dict(frames), 0)
 
     def _range(self, start: int, stop: int, frames: dict[str, pl.DataFrame], depth: int) -> pl.DataFrame:
@@ -298,6 +300,18 @@ class _Query:
         if cursor.token.kind != "end":
             raise problem(f"unexpected {cursor.token.value!r} before MATCH_RECOGNIZE", cursor.token.at)
         return _renamed(frame, columns, first.at), alias or name
+
+
+def _check_brackets(tokens: Sequence[Token]) -> None:
+    """Refuses brackets nested so deeply that no parser should follow them."""
+    depth = 0
+    for token in tokens:
+        if token.is_punctuation("(", "["):
+            depth += 1
+            if depth > _MAX_BRACKETS:
+                raise problem(f"brackets are nested more than {_MAX_BRACKETS} deep", token.at)
+        elif token.is_punctuation(")", "]"):
+            depth -= 1
 
 
 # fmt: off

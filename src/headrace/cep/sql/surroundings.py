@@ -21,6 +21,7 @@ from headrace.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_ONE_ROW = "__one_row"
 _POLARS_ERRORS = (pl.exceptions.PolarsError, ValueError, TypeError)
 
 
@@ -64,6 +65,10 @@ def run(query: Rewritten, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     tree = _parse(query)
     for name in [alias for alias in tree.find_all(exp.TableAlias) if alias.args.get("columns")]:
         _spell_out_columns(name, frames)
+    for select in tree.find_all(exp.Select):
+        if select.args.get("where") and not (select.args.get("from") or select.args.get("from_")):
+            select.from_(exp.to_identifier(_ONE_ROW, quoted=True), copy=False)  # Polars forgets WHERE without FROM
+    frames = {**frames, _ONE_ROW: pl.DataFrame({_ONE_ROW: [0]})}
     _fit_names(tree, frames)
     text = tree.sql(dialect="postgres", identify=True)
     try:
@@ -93,7 +98,7 @@ def _parse(query: Rewritten) -> exp.Query | exp.Values:
     except sqlglot.errors.ParseError as error:
         details = error.errors[0] if error.errors else {}
         at = query.position(int(details.get("line") or 1), int(details.get("col") or 1))
-        raise problem(str(details.get("description") or error), at) from None
+        raise problem(_described(str(details.get("description") or error)), at) from None
     except sqlglot.errors.SqlglotError as error:
         raise problem(str(error).split("\n")[0], query.position(1, 1)) from None
     except RecursionError:
@@ -101,6 +106,13 @@ def _parse(query: Rewritten) -> exp.Query | exp.Values:
     if not isinstance(tree, exp.Query | exp.Values):
         raise problem("only SELECT is understood", query.position(1, 1))
     return tree
+
+
+def _described(message: str) -> str:
+    """What sqlglot says, without the names of its classes."""
+    if message.startswith("Required keyword"):
+        return "something is missing here"
+    return message.replace("Invalid expression / Unexpected token", "this does not fit here")
 
 
 def _spell_out_columns(alias: exp.TableAlias, frames: Mapping[str, pl.DataFrame]) -> None:
