@@ -48,8 +48,8 @@ class Bench:
     def send_rows(self, topic: str, rows: pl.DataFrame, kind: Any, key: str) -> None:
         self.send(topic, Codec().encode(rows, kind).to_pylist(), rows.get_column(key).to_list())
 
-    def run(self, job: Job, until: Callable[[list[BatchDone]], bool], **changes: Any) -> list[BatchDone]:
-        """Run a job until its batches so far satisfy a condition; a minute without that is a failure."""
+    def run(self, *jobs: Job, until: Callable[[list[BatchDone]], bool], **changes: Any) -> list[BatchDone]:
+        """Run jobs until their batches so far satisfy a condition; not to get there in minutes is a failure."""
         options = RunOptions(connection=self.broker.connection, checkpoint=self.checkpoint, jars=self.jars)
         done: list[BatchDone] = []
         stop = threading.Event()
@@ -60,14 +60,23 @@ class Bench:
                 if until(done):
                     stop.set()
 
-        timer = threading.Timer(120, stop.set)
+        timer = threading.Timer(240, stop.set)
         timer.start()
         try:
-            run_jobs([job], replace(options, **changes), report, stop)
+            run_jobs(jobs, replace(options, **changes), report, stop)
         finally:
             timer.cancel()
         assert until(done), f"not reached: {done}"
         return done
+
+    def run_to(self, *jobs: Job, watermark: int, **changes: Any) -> list[BatchDone]:
+        """Run jobs until the event time of all of them has come to a watermark."""
+
+        def reached(batches: list[BatchDone]) -> bool:
+            last = batches[-1].watermark if batches else None
+            return last is not None and last >= watermark
+
+        return self.run(*jobs, until=reached, **changes)
 
     def read(self, topic: str) -> pl.DataFrame:
         with Consumer(self.broker.connection, [topic]) as consumer:

@@ -18,7 +18,6 @@ from headrace.transit.simulator import Fleet
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench
 
-    from headrace.spark.progress import BatchDone
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -31,10 +30,8 @@ def _rows(fleet: Fleet, first: int, last: int) -> pl.DataFrame:
     return rows.with_columns(pl.col("event_time").alias("ingestion_time"))
 
 
-def reached(batches: list[BatchDone], second: int) -> bool:
-    """Tell whether event time has come to a second of the run."""
-    marks = [batch.watermark for batch in batches if batch.watermark is not None]
-    return bool(marks) and marks[-1] >= instant(START + timedelta(seconds=second))
+def _at(second: int) -> int:
+    return instant(START + timedelta(seconds=second))
 
 
 def test_counts_equal_a_plain_computation_window_by_window_also_over_a_restart(bench: Bench) -> None:
@@ -45,14 +42,14 @@ def test_counts_equal_a_plain_computation_window_by_window_also_over_a_restart(b
     early, rest = _rows(fleet, 0, SECONDS // 2), _rows(fleet, SECONDS // 2, SECONDS)
 
     bench.send_rows(topic, early, VehiclePosition, "vehicle_id")
-    first = bench.run(job, lambda batches: reached(batches, SECONDS // 2 - 2))
+    first = bench.run_to(job, watermark=_at(SECONDS // 2 - 2))
 
     # Half a minute behind the watermark: its last window has expired. And a value that nobody can read.
     late = early.head(1).with_columns(pl.lit(START - timedelta(seconds=60)).dt.cast_time_unit("us").alias("event_time"))
     bench.send_rows(topic, late, VehiclePosition, "vehicle_id")
     bench.send(topic, [b"\xff rubbish"], ["x"])
     bench.send_rows(topic, rest, VehiclePosition, "vehicle_id")
-    second = bench.run(job, lambda batches: reached(batches, SECONDS - 2))
+    second = bench.run_to(job, watermark=_at(SECONDS - 2))
     assert second[0].batch >= first[-1].batch, "the second run continues where the first one was"
 
     watermark = second[-1].watermark

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.events import Codec
     from headrace.stream import Job
 
+_LATE_FIELDS = (EVENT_TIME, "ingestion_time", "job", "key", WINDOW_START, WINDOW_END, "lateness", "watermark")
 _UTC = pl.Datetime("us", "UTC")
 
 
@@ -59,17 +60,8 @@ class Writer:
             pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
         )
         if ORIGINAL in frame.columns:
-            together = together.select(
-                EVENT_TIME,
-                "ingestion_time",
-                "job",
-                "key",
-                WINDOW_START,
-                WINDOW_END,
-                "lateness",
-                "watermark",
-                self._events(frame.get_column(ORIGINAL)),
-            )
+            told = [name for name in _LATE_FIELDS if name in together.columns]
+            together = together.select(*told, self._events(frame.get_column(ORIGINAL)))
         yield from self._records(self.job.late_topic, keys, together, LateEvent)
 
     def _events(self, values: pl.Series) -> pl.Series:
@@ -134,10 +126,13 @@ def _joined(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.Series:
 
 def _idempotency_keys(frame: pl.DataFrame, keys: pl.Series, job: str) -> pl.Series:
     """Name each result by what makes it unlike any other: job, key, window, firing, and whether it takes one back."""
-    parts = [name for name in (WINDOW_START, WINDOW_END, PANE_INDEX, IS_RETRACTION) if name in frame.columns]
-    if not parts:
-        parts = [EVENT_TIME]
-    columns = [frame.get_column(name).to_physical().to_list() for name in parts]
+    if WINDOW_END in frame.columns:
+        parts = frame.select(WINDOW_START, WINDOW_END, PANE_INDEX, IS_RETRACTION)
+    else:
+        # Matches of one key that are decided at the same moment come in an order that does not change.
+        number = pl.int_range(pl.len()).over(keys, EVENT_TIME).alias("number")
+        parts = frame.select(EVENT_TIME, number)
+    columns = [column.to_physical().to_list() for column in parts.iter_columns()]
     return pl.Series(
         "idempotency_key",
         [

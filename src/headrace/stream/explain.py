@@ -23,7 +23,7 @@ def _lines(node: plan.Node) -> list[str]:
 
 
 def _describe(
-    node: plan.Watermark | plan.Stateless | plan.KeyBy | plan.Window | plan.Aggregated | plan.Processed,
+    node: plan.Watermark | plan.Stateless | plan.KeyBy | plan.Window | plan.Aggregated | plan.Matched | plan.Processed,
 ) -> str:
     if isinstance(node, plan.Watermark):
         idle = f", idle after {text(node.idle_after)}" if node.idle_after is not None else ""
@@ -41,6 +41,4 @@ def _describe(
         if node.allowed_lateness:
             parts.append(f"allowed lateness {text(node.allowed_lateness)}")
         return ", ".join(parts)
-    if isinstance(node, plan.Aggregated):
-        return node.text
-    return f"process {node.name}"
+    return node.text

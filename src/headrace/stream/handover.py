@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.engine.frames import stacked
 from headrace.stream.intake import split_null_keys
-from headrace.stream.steps import apply_steps
+from headrace.stream.steps import apply_steps, fitted
 
 if TYPE_CHECKING:
     from headrace.engine.operator import Outcome
@@ -29,8 +30,10 @@ def hand_over(pipeline: Pipeline, level: int, outcome: Outcome) -> Outcome:
         return outcome
     stage = pipeline.stages[level]
     rows = apply_steps(stage.steps, outcome.rows)
-    if stage.fold is None:
-        return replace(outcome, rows=rows)
-    rows, keyless = split_null_keys(rows, stage.fold.keys)
-    dismissed = keyless if outcome.dismissed is None else outcome.dismissed
-    return replace(outcome, rows=stage.fold.apply(rows), dismissed=dismissed)
+    following = pipeline.stages[level + 1] if level + 1 < len(pipeline.stages) else None
+    if following is not None:
+        rows = fitted(rows, following.schema, steps=stage.steps)
+    keys = stage.fold.keys if stage.fold is not None else following.keys if following is not None else ()
+    rows, keyless = split_null_keys(rows, keys)
+    dismissed = stacked([part for part in (outcome.dismissed, keyless) if part is not None])
+    return replace(outcome, rows=rows if stage.fold is None else stage.fold.apply(rows), dismissed=dismissed)

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from headrace.engine import operator
+from headrace.engine.frames import stacked
 from headrace.engine.group import Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
 from headrace.engine.operator import EVENT_TIME
-from headrace.stream.steps import apply_steps
+from headrace.stream.steps import apply_steps, fitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.stream.pipeline import Entry, Pipeline, Stage
 
-#: A column beside a row's own: the Kafka value it was decoded from, so that a late event can be told in full.
-ORIGINAL = "original_value"
+ORIGINAL = operator.ORIGINAL
 
 #: Why a row was dismissed at the door.
 ABSURD_TIME = "absurd_time"
@@ -56,7 +57,10 @@ def timekeeping(pipeline: Pipeline, partitions: Mapping[str, int] | None = None)
     known = partitions or {}
     return tuple(
         Timekeeping(
-            entry.strategy, entry.idle_after, partition_names(entry.source.name, known.get(entry.source.name, 0))
+            entry.strategy,
+            entry.idle_after,
+            partition_names(entry.source.name, known.get(entry.source.name, 0)),
+            entry.source.name,
         )
         for entry in pipeline.entries
     )
@@ -94,12 +98,13 @@ def take_in(
     """
     entry, stage = pipeline.entries[number], pipeline.stages[0]
     strategy = entry.strategy
+    rows = apply_steps(entry.steps[: entry.untimed], rows)
     seen = Seen(number, partition, strategy.observe(rows, now))
     dismissed = None
     if seen.observation.get("absurd"):
-        marked = rows.with_columns(strategy.absurd(rows, now))
-        dismissed = marked.filter("absurd").drop("absurd").with_columns(pl.lit(ABSURD_TIME).alias("reason"))
-        rows = marked.filter(~pl.col("absurd")).drop("absurd")
+        absurd = rows.select(strategy.absurd(rows, now)).to_series()
+        dismissed = rows.filter(absurd).with_columns(pl.lit(ABSURD_TIME).alias("reason"))
+        rows = rows.filter(~absurd)
     keyed, keyless = split_null_keys(_select(entry, stage, rows), stage.keys)
     kept, partials = stage.operator.prepare(_lightened(keyed, watermark), watermark)
     refused = [part for part in (dismissed, keyless) if part is not None]
@@ -107,7 +112,7 @@ def take_in(
         seen,
         split_by_group(kept, stage.keys, groups),
         split_by_group(partials, stage.keys, groups) if partials is not None else {},
-        pl.concat(refused, how="diagonal") if refused else None,
+        stacked(refused),
     )
 
 
@@ -120,8 +125,8 @@ def split_null_keys(rows: pl.DataFrame, keys: tuple[str, ...]) -> tuple[pl.DataF
 
 
 def _select(entry: Entry, stage: Stage, rows: pl.DataFrame) -> pl.DataFrame:
-    ready = apply_steps(entry.steps, rows)
-    return ready.select(*stage.schema, *(name for name in (ORIGINAL,) if name in ready.columns))
+    ready = apply_steps(entry.steps[entry.untimed :], rows)
+    return fitted(ready, stage.schema, steps=entry.steps, beside=(ORIGINAL,))
 
 
 def _lightened(rows: pl.DataFrame, watermark: int | None) -> pl.DataFrame:

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from headrace.cep.operator import PatternOperator
+from headrace.engine.operator import IS_RETRACTION
 from headrace.errors import PlanError
 from headrace.stream import plan
 from headrace.stream.columns import operator_columns, source_columns
-from headrace.stream.steps import apply_steps
+from headrace.stream.steps import apply_steps, fitted
 from headrace.time.strategies import ascending
 from headrace.windows.assigners import Aligned, SameWindow
 from headrace.windows.chained import ChainedFold
@@ -44,6 +46,7 @@ class Entry:
         idle_after: A partition without events for this long does not hold the others back.
         steps: The stateless steps on its rows.
         columns: The columns of the source that are used.
+        untimed: How many of the steps come before the watermark strategy looks at the rows.
     """
 
     source: plan.Source
@@ -51,6 +54,7 @@ class Entry:
     idle_after: int | None = None
     steps: tuple[Step, ...] = ()
     columns: tuple[str, ...] = ()
+    untimed: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,10 @@ class Pipeline:
 
     def finish(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Turn what left the last stage in one batch, from all key groups together, into results."""
-        fold = self.stages[-1].fold
-        return apply_steps(self.last_steps, rows if fold is None else fold.finish(rows))
+        last = self.stages[-1]
+        results = apply_steps(self.last_steps, rows if last.fold is None else last.fold.finish(rows))
+        promised = pl.Schema({name: results.schema.get(name, kind) for name, kind in self.schema.items()})
+        return fitted(results, promised, steps=(*last.steps, *self.last_steps))
 
 
 @dataclass
@@ -111,21 +117,22 @@ class _Draft:
     entries: list[Entry]
     stages: list[Stage]
     keys: tuple[str, ...] = ()
-    has_watermark: bool = False
+    unmarked: list[plan.Source] = field(default_factory=list)
 
 
-def compile_plan(node: plan.Node, schema: pl.Schema, *, fuse: bool = True) -> Pipeline:
+def compile_plan(node: plan.Node, schema: pl.Schema, *, fuse: bool = True, prune: bool = True) -> Pipeline:
     """Compile a plan.
 
     Args:
         node: The plan's result.
         schema: Its columns.
         fuse: Fold a same-window aggregate into the stage before it where that gives the same answer.
+        prune: Leave out the columns that nobody reads; late rows then lack them too.
     """
     draft = _draft(node)
-    if draft.stages and not draft.has_watermark:
+    if draft.stages and draft.unmarked:
         raise PlanError(
-            f"{draft.entries[0].source.text} has no watermark",
+            f"{draft.unmarked[0].text} has no watermark",
             hint='Call .watermark(bounded("1s")) right after the source, with the disorder you expect.',
         )
     if not draft.stages:
@@ -133,7 +140,8 @@ def compile_plan(node: plan.Node, schema: pl.Schema, *, fuse: bool = True) -> Pi
             "a stream without a stateful step",
             hint="Add key_by and window(...).aggregate(...), or process(...); filtering alone needs no Headrace.",
         )
-    pipeline = _pruned(Pipeline(tuple(draft.entries), tuple(draft.stages), schema))
+    pipeline = Pipeline(tuple(draft.entries), tuple(draft.stages), schema)
+    pipeline = _pruned(pipeline) if prune else pipeline
     return _fused(pipeline) if fuse else pipeline
 
 
@@ -142,7 +150,7 @@ def _pruned(pipeline: Pipeline) -> Pipeline:
     first, *others = pipeline.stages
     needed = operator_columns(first.operator, first.schema)
     entries = tuple(
-        replace(entry, columns=tuple(source_columns(entry.steps, needed, entry.source.schema)))
+        replace(entry, columns=tuple(source_columns(entry.steps, needed, entry.source.schema, entry.strategy)))
         for entry in pipeline.entries
     )
     schema = pl.Schema({name: first.schema[name] for name in needed})
@@ -151,7 +159,7 @@ def _pruned(pipeline: Pipeline) -> Pipeline:
 
 def _draft(node: plan.Node) -> _Draft:
     if isinstance(node, plan.Read):
-        return _Draft([Entry(node.source)], [])
+        return _Draft([Entry(node.source)], [], unmarked=[node.source])
     if isinstance(node, plan.Union):
         return _union(node)
     if isinstance(node, plan.Window):
@@ -163,7 +171,7 @@ def _draft(node: plan.Node) -> _Draft:
         draft.keys = node.keys
     elif isinstance(node, plan.Watermark):
         draft.entries = [_with_watermark(entry, node, draft) for entry in draft.entries]
-        draft.has_watermark = True
+        draft.unmarked = []
     elif isinstance(node, plan.Stateless):
         if draft.stages:
             last = draft.stages[-1]
@@ -172,14 +180,19 @@ def _draft(node: plan.Node) -> _Draft:
             draft.entries = [replace(entry, steps=(*entry.steps, node.step)) for entry in draft.entries]
     else:
         schema = _schema_into_next_stage(draft)
-        draft.stages.append(Stage(node.name, draft.keys, node.build(draft.keys, schema), schema))
+        if isinstance(node, plan.Matched):
+            operator: Operator = PatternOperator(node.pattern, key=draft.keys, measures=dict(node.measures))
+            name = node.text
+        else:
+            operator, name = node.build(draft.keys, schema), node.name
+        draft.stages.append(Stage(name, draft.keys, operator, schema))
     return draft
 
 
 def _with_watermark(entry: Entry, node: plan.Watermark, draft: _Draft) -> Entry:
     if draft.stages:
         raise PlanError("watermark after an aggregate", hint="Set it right after the source; later stages inherit it.")
-    return replace(entry, strategy=node.strategy, idle_after=node.idle_after)
+    return replace(entry, strategy=node.strategy, idle_after=node.idle_after, untimed=len(entry.steps))
 
 
 def _union(node: plan.Union) -> _Draft:
@@ -187,7 +200,7 @@ def _union(node: plan.Union) -> _Draft:
     if any(draft.stages for draft in drafts):
         raise PlanError("union of aggregated streams", hint="Join the sources first, then aggregate.")
     entries = [entry for draft in drafts for entry in draft.entries]
-    return _Draft(entries, [], has_watermark=all(draft.has_watermark for draft in drafts))
+    return _Draft(entries, [], unmarked=[source for draft in drafts for source in draft.unmarked])
 
 
 def _aggregated(node: plan.Aggregated) -> _Draft:
@@ -200,6 +213,11 @@ def _aggregated(node: plan.Aggregated) -> _Draft:
         revised = draft.stages[-1].fires_again
         window = _continued(window, draft)
     schema = _schema_into_next_stage(draft)
+    if revised and IS_RETRACTION not in schema:
+        raise PlanError(
+            f"{node.text}: the aggregate before it may revise its results, but column {IS_RETRACTION!r} is gone",
+            hint=f"Keep {IS_RETRACTION!r} in select() or map_batches(): it tells what is taken back.",
+        )
     operator = _window_operator(draft.keys, window, node, revised=revised)
     text = "" if isinstance(window.assigner, SameWindow) else window.assigner.describe()
     fires_again = _fires_again(window) or revised
@@ -232,7 +250,7 @@ def _schema_into_next_stage(draft: _Draft) -> pl.Schema:
 def _window_operator(keys: tuple[str, ...], window: plan.Window, node: plan.Aggregated, *, revised: bool) -> Operator:
     plain = not _fires_again(window) and window.mode == "value" and node.on_error == "fail" and not revised
     if isinstance(window.assigner, Aligned) and plain:
-        return SlicedOperator(keys, window.assigner, node.aggregates)
+        return SlicedOperator(keys, window.assigner, node.aggregates, step=node.text)
     return WindowOperator(
         keys=keys,
         assigner=window.assigner,
@@ -265,6 +283,6 @@ def _fused(pipeline: Pipeline) -> Pipeline:
         return pipeline
     if not isinstance(first.operator, SlicedOperator) or following.on_error != "raise":
         return pipeline
-    fold = ChainedFold(second.keys, tuple(following.aggregates.items()))
+    fold = ChainedFold(second.keys, tuple(following.aggregates.items()), following.step)
     stage = replace(first, fold=fold)
     return replace(pipeline, stages=(*earlier, stage), last_steps=second.steps)

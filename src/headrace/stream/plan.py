@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from headrace.cep.measures import Measure
+    from headrace.cep.pattern import Pattern
     from headrace.engine import Operator
     from headrace.stream.steps import Step
     from headrace.time.watermarks import WatermarkStrategy
@@ -127,12 +129,31 @@ class Aggregated:
 
 
 @dataclass(frozen=True)
+class Matched:
+    """One result row per match of a pattern in the rows of a key."""
+
+    input: Node
+    pattern: Pattern
+    measures: tuple[tuple[str, Measure], ...]
+
+    @property
+    def text(self) -> str:
+        """Describe the step in a line of `explain()`, and name it in messages."""
+        return f"match {' '.join(self.pattern.names)} -> {', '.join(name for name, _ in self.measures)}"
+
+
+@dataclass(frozen=True)
 class Processed:
-    """A user's own operator."""
+    """A user's own operator, or one of ours that needs no more than its contract."""
 
     input: Node
     build: Callable[[tuple[str, ...], pl.Schema], Operator]
     name: str
 
+    @property
+    def text(self) -> str:
+        """Describe the step in a line of `explain()`."""
+        return self.name
 
-Node: TypeAlias = Read | Watermark | Stateless | Union | KeyBy | Window | Aggregated | Processed
+
+Node: TypeAlias = Read | Watermark | Stateless | Union | KeyBy | Window | Aggregated | Matched | Processed

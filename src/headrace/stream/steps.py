@@ -7,13 +7,13 @@ its line in `explain()`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 from polars.exceptions import PolarsError
 
-from headrace.engine.operator import EVENT_TIME
-from headrace.errors import JobError, PlanError
+from headrace.engine.operator import EVENT_TIME, ORIGINAL
+from headrace.errors import HeadraceError, JobError, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class Select:
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Compute the columns and drop the others."""
         chosen = dict(self.columns)
-        kept = [] if EVENT_TIME in chosen or EVENT_TIME not in frame.columns else [pl.col(EVENT_TIME)]
+        kept = [pl.col(name) for name in (EVENT_TIME, ORIGINAL) if name in frame.columns and name not in chosen]
         return frame.select(*kept, **chosen)
 
     @property
@@ -134,10 +134,11 @@ def schema_after(step: Step, schema: pl.Schema, *, where: str) -> pl.Schema:
     """
     try:
         return step.apply(schema.to_frame()).schema
-    except PolarsError as problem:
-        first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+    except HeadraceError as problem:
+        raise PlanError(f"{where} cannot work: {problem.message}", hint=problem.hint) from problem
+    except Exception as problem:  # a function of the user may raise anything
         raise PlanError(
-            f"{where} cannot work: {first}",
+            f"{where} cannot work: {_first_line(problem)}",
             hint=f"The columns here are: {', '.join(schema)}.",
         ) from problem
 
@@ -147,10 +148,57 @@ def apply_steps(steps: tuple[Step, ...], frame: pl.DataFrame) -> pl.DataFrame:
     for step in steps:
         try:
             frame = step.apply(frame)
-        except PolarsError as problem:
-            example = frame.head(1).to_dicts()
+        except HeadraceError:
+            raise
+        except Exception as problem:  # a function of the user may raise anything
+            example = _example(step, frame)
             raise JobError(
-                f"step '{step.text}' failed: {str(problem).splitlines()[0]}; first row of the batch: {example}",
-                hint="Mend the expression, or filter out the rows that it cannot handle before this step.",
+                f"step '{step.text}' failed: {_first_line(problem)}; an example row: {example}",
+                hint="Mend the step, or filter out the rows that it cannot handle before it.",
             ) from problem
     return frame
+
+
+def fitted(
+    frame: pl.DataFrame, schema: pl.Schema, *, steps: tuple[Step, ...], beside: tuple[str, ...] = ()
+) -> pl.DataFrame:
+    """Take the columns that were planned for, in their order; say so where a step gave others than it had promised.
+
+    Args:
+        frame: What came out of the steps.
+        schema: What was planned for, from a run of the same steps on no rows.
+        steps: The steps, for the message.
+        beside: Further columns to keep where they are there.
+    """
+    for name, kind in schema.items():
+        found = frame.schema.get(name)
+        if found != kind:
+            told = "is not there" if found is None else f"is {found}"
+            guilty = [step.text for step in steps if isinstance(step, MapBatches)] or [step.text for step in steps]
+            raise JobError(
+                f"after {', '.join(guilty)}, column {name!r} {told}, but it was {kind} when the plan was made",
+                hint="Give the same columns of the same types for every batch, also for one without rows.",
+            )
+    return frame.select(*schema, *(name for name in beside if name in frame.columns))
+
+
+def _example(step: Step, frame: pl.DataFrame) -> dict[str, Any]:
+    """Find a row for which a step fails, by halves; the first row if it fails only for several together."""
+    while frame.height > 1:
+        half = frame.height // 2
+        for part in (frame.slice(0, half), frame.slice(half)):
+            try:
+                step.apply(part)
+            except Exception:  # noqa: BLE001 - whatever it is, it was raised for the whole batch already
+                frame = part
+                break
+        else:
+            break
+    rows = frame.drop(ORIGINAL, strict=False).head(1).to_dicts()
+    return rows[0] if rows else {}
+
+
+def _first_line(problem: Exception) -> str:
+    lines = str(problem).splitlines()
+    text = lines[0] if lines else ""
+    return text if isinstance(problem, PolarsError) and text else f"{type(problem).__name__}: {text}"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 from polars.exceptions import PolarsError
 
+from headrace.cep.operator import PatternOperator
+from headrace.engine.keygroups import check_key
 from headrace.engine.operator import (
     EVENT_TIME,
     INGESTION_TIME,
@@ -23,22 +25,26 @@ from headrace.engine.operator import (
     WINDOW_END,
     WINDOW_START,
 )
-from headrace.errors import PlanError
+from headrace.errors import HeadraceError, PlanError
 from headrace.events import Layout
 from headrace.stream import plan
 from headrace.stream.explain import explain
 from headrace.stream.steps import Filter, FlatMap, MapBatches, Select, WithColumns, schema_after
-from headrace.time.duration import micros
+from headrace.time.duration import micros, text
 from headrace.windows import same_window
+from headrace.windows.deduplicate import DeduplicateOperator
 from headrace.windows.fold import Fold
+from headrace.windows.triggers import check_trigger, default
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import timedelta
 
     from google.protobuf.descriptor import Descriptor
     from google.protobuf.message import Message
 
+    from headrace.cep.measures import Measure
+    from headrace.cep.pattern import Pattern
     from headrace.engine import Operator
     from headrace.stream.steps import Step
     from headrace.time.watermarks import WatermarkStrategy
@@ -46,6 +52,8 @@ if TYPE_CHECKING:
     from headrace.windows.assigners import Assigner
     from headrace.windows.panes import Mode
     from headrace.windows.triggers import Trigger
+
+_INSTANT = pl.Datetime("us", "UTC")
 
 #: What every windowed result carries besides its keys and values.
 PANE_COLUMNS: dict[str, pl.DataType] = {
@@ -103,6 +111,7 @@ class Stream:
     def rows(cls, name: str, schema: dict[str, Any] | pl.Schema) -> Stream:
         """Read rows that the caller feeds under a name; `event_time` is added to the schema if it is not there."""
         columns = pl.Schema({**dict(schema), EVENT_TIME: pl.Datetime("us", "UTC")})
+        _refuse_hidden(columns, f"rows({name!r})")
         return cls(plan.Read(plan.FrameSource(name, columns)), columns)
 
     def watermark(
@@ -111,13 +120,23 @@ class Stream:
         *,
         idle_after: str | timedelta | None = None,
     ) -> Stream:
-        """Say how event time advances in each partition of the source.
+        """Say how event time advances in each partition of the source, by its rows as they are here.
 
         Args:
             strategy: For example `bounded("1s")`.
             idle_after: A partition without events for this long no longer holds the others back; None: it always does.
         """
         self._refuse_if(self.keys != (), "watermark after key_by", "Set the watermark right after the source.")
+        self._refuse_if(
+            _is_stateful(self.node), "watermark after an aggregate", "Set it at the source; later steps inherit it."
+        )
+        try:
+            strategy.observe(self.schema.to_frame().clear(1).with_columns(pl.lit(0).cast(_INSTANT).alias(EVENT_TIME)))
+        except PolarsError as problem:
+            raise PlanError(
+                f"watermark {strategy.describe()} cannot work: {str(problem).splitlines()[0]}",
+                hint=f"The columns here are: {', '.join(self.schema)}.",
+            ) from problem
         idle = None if idle_after is None else micros(idle_after, what="idle_after")
         return self._next(plan.Watermark(self.node, strategy, idle), self.schema)
 
@@ -144,7 +163,11 @@ class Stream:
 
     def union(self, *others: Stream) -> Stream:
         """Join streams of the same columns into one; its watermark is the least of theirs."""
-        for other in others:
+        for other in (self, *others):
+            _refuse_in_window(other.node, "union")
+            self._refuse_if(
+                _is_stateful(other.node), "union of aggregated streams", "Join the sources first, then aggregate."
+            )
             if dict(other.schema) != dict(self.schema):
                 different = sorted(set(self.schema.items()) ^ set(other.schema.items()), key=str)
                 listed = ", ".join(f"{name} {kind}" for name, kind in different)
@@ -156,9 +179,12 @@ class Stream:
 
     def key_by(self, *keys: str) -> Stream:
         """Say which columns' values belong together in the steps that follow."""
+        _refuse_in_window(self.node, "key_by")
         self._refuse_if(not keys, "key_by without a column", "Name at least one column.")
         for key in keys:
             self._known(key, "key_by")
+            self._refuse_if(keys.count(key) > 1, f"key_by names {key!r} twice", "Name each column once.")
+            check_key(key, self.schema[key])
         return Stream(plan.KeyBy(self.node, keys), self.schema, keys)
 
     def window(
@@ -177,7 +203,9 @@ class Stream:
             mode: What a later firing holds: "value" (all so far), "delta" (what is new), "value_and_retraction".
             allowed_lateness: How long after its end a window still takes rows.
         """
+        _refuse_in_window(self.node, "window")
         self._refuse_if(not self.keys, "window without a key", "Call key_by(...) before window(...).")
+        self._refuse_reserved_keys()
         lateness = micros(allowed_lateness, what="allowed_lateness")
         self._refuse_if(lateness < 0, f"allowed_lateness of {lateness} us", "It cannot be negative.")
         self._refuse_if(
@@ -185,13 +213,16 @@ class Stream:
             f"allowed_lateness on a window without end ({assigner.describe()})",
             "Such a window never expires, so nothing is late for it; leave allowed_lateness out.",
         )
+        check_trigger(trigger or default(), ends=assigner.ends)
         return self._next(plan.Window(self.node, assigner, trigger, mode, lateness), self.schema)
 
     def same_window(self) -> Stream:
         """Keep the windows of the aggregate before, for a second aggregate by another key."""
+        _refuse_in_window(self.node, "same_window")
         self._refuse_if(not self.keys, "same_window without a key", "Call key_by(...) before same_window().")
+        self._refuse_reserved_keys()
         self._refuse_if(
-            WINDOW_END not in self.schema,
+            any(self.schema.get(bound) != _INSTANT for bound in (WINDOW_START, WINDOW_END)),
             "same_window without an aggregate before it",
             "Use window(...) here; same_window() continues the windows of an earlier aggregate.",
         )
@@ -211,9 +242,12 @@ class Stream:
         reserved = {*PANE_COLUMNS, EVENT_TIME, *self.keys}
         for name in aggregates:
             self._refuse_if(name in reserved, f"aggregate column {name!r} is taken", "Give it another name.")
+        _refuse_hidden(aggregates, "aggregate")
         fold = Fold(self.keys, tuple(aggregates.items()))
         try:
             values = fold.results(fold.partials(self.schema.to_frame())).schema
+        except HeadraceError as problem:
+            raise PlanError(f"aggregate cannot work: {problem.message}", hint=problem.hint) from problem
         except PolarsError as problem:
             raise PlanError(
                 f"aggregate cannot work: {str(problem).splitlines()[0]}",
@@ -222,37 +256,111 @@ class Stream:
         schema = {**dict(values), EVENT_TIME: pl.Datetime("us", "UTC"), **PANE_COLUMNS}
         return Stream(plan.Aggregated(window, tuple(aggregates.items()), on_error), pl.Schema(schema))
 
+    def match(self, pattern: Pattern) -> Matches:
+        """Find a pattern in the rows of each key, in event-time order; `select` says what a match gives.
+
+        >>> from headrace.cep import Pattern
+        >>> from headrace.cep.measures import first, last
+        >>> from headrace.time import bounded
+        >>> stop = Pattern.begin("moving", pl.col("speed") > 10).next("stopped", pl.col("speed") < 1).within("10s")
+        >>> stops = (
+        ...     Stream.rows("positions", {"vehicle": pl.String, "speed": pl.Float64})
+        ...     .watermark(bounded("1s"))
+        ...     .key_by("vehicle")
+        ...     .match(stop)
+        ...     .select(at=last("stopped.event_time"), from_speed=first("moving.speed"))
+        ... )
+        >>> stops.schema.names()
+        ['vehicle', 'event_time', 'at', 'from_speed']
+        """
+        self._refuse_if(not self.keys, "match without a key", "Call key_by(...) before match(...).")
+        return Matches(self, pattern)
+
     def process(
         self,
         build: Callable[[tuple[str, ...], pl.Schema], Operator],
         *,
-        schema: dict[str, Any],
-        name: str = "process",
+        schema: dict[str, Any] | None = None,
+        name: str = "",
     ) -> Stream:
         """Run an operator of your own on every key group.
 
         Args:
-            build: Makes the operator from the key columns and the columns that come in.
-            schema: The columns that the operator's results have; `event_time` is among them.
+            build: Makes the operator from the key columns and the columns that come in; called more than once.
+            schema: The columns you expect the operator's results to have, beside `event_time`; refused if it says
+                others.
             name: What to call it in `explain()`.
         """
+        _refuse_in_window(self.node, "process")
         self._refuse_if(not self.keys, "process without a key", "Call key_by(...) before process(...).")
-        columns = pl.Schema({**schema, EVENT_TIME: pl.Datetime("us", "UTC")})
-        return Stream(plan.Processed(self.node, build, name), columns)
+        columns = build(self.keys, self.schema).schema(self.schema)
+        self._refuse_if(
+            columns.get(EVENT_TIME) != _INSTANT,
+            f"process {name}: the operator's results have no {EVENT_TIME}",
+            f"Let its schema() name {EVENT_TIME} as {_INSTANT}: what follows needs it.",
+        )
+        if schema is not None:
+            expected = pl.Schema({**schema, EVENT_TIME: _INSTANT})
+            self._refuse_if(
+                dict(expected) != dict(columns),
+                f"process {name}: the operator's results have the columns {dict(columns)}, not {dict(expected)}",
+                "Correct schema=, or leave it out.",
+            )
+        return Stream(plan.Processed(self.node, build, f"process {name}".rstrip()), columns)
+
+    def deduplicate(self, *columns: str, within: str | timedelta | int) -> Stream:
+        """Let the first of the rows with the same values in some columns pass, and drop those near it in time.
+
+        A row is dropped if one with the same values was let through whose event time is less than `within` before or
+        after its own. A row more than `within` behind the watermark cannot be told from a duplicate any more and is
+        late. Rows keep their event time, and the key that was set before stays.
+
+        Args:
+            columns: Those that make two rows the same, such as an event's number.
+            within: How far apart in event time duplicates may be; state is kept for twice this time.
+
+        >>> from headrace.time import bounded
+        >>> doors = Stream.rows("doors", {"door": pl.String, "event": pl.Int64}).watermark(bounded("1s"))
+        >>> print(doors.deduplicate("door", "event", within="10min").explain())
+        rows doors
+          watermark bounded(1s)
+          key_by door, event
+          deduplicate by door, event within 10min
+        """
+        self._refuse_if(not columns, "deduplicate without a column", "Name those that make two rows the same.")
+        length = micros(within, what="within")
+        self._refuse_if(length <= 0, f"deduplicate within {text(length)}", "Give a time above zero.")
+        self._refuse_if(
+            IS_RETRACTION in self.schema, "deduplicate after an aggregate", "Deduplicate the rows before the window."
+        )
+        keyed = self.key_by(*columns)
+        name = f"deduplicate by {', '.join(columns)} within {text(length)}"
+        node = plan.Processed(keyed.node, lambda keys, _: DeduplicateOperator(keys, length), name)
+        passed = Stream(node, self.schema)
+        return passed.key_by(*self.keys) if self.keys else passed
 
     def explain(self) -> str:
         """Show the plan, one step a line."""
         return explain(self.node)
 
     def _step(self, step: Step, where: str) -> Stream:
+        _refuse_in_window(self.node, where)
         schema = schema_after(step, self.schema, where=where)
+        _refuse_hidden(schema, where)
         self._refuse_if(
             EVENT_TIME not in schema, f"{where} drops {EVENT_TIME}", "Keep it: windows and watermarks need it."
+        )
+        self._refuse_if(
+            schema[EVENT_TIME] != _INSTANT,
+            f"{where} makes {EVENT_TIME} a {schema[EVENT_TIME]}",
+            f"It must be a {_INSTANT}: microseconds, UTC.",
         )
         lost = [key for key in self.keys if key not in schema]
         self._refuse_if(
             bool(lost), f"{where} drops the key {', '.join(lost)}", "Keep it, or call key_by after this step."
         )
+        for key in self.keys:
+            check_key(key, schema[key])
         return self._next(plan.Stateless(self.node, step), schema)
 
     def _next(self, node: plan.Node, schema: pl.Schema) -> Stream:
@@ -265,6 +373,55 @@ class Stream:
                 hint=f"The columns here are: {', '.join(self.schema)}.",
             )
 
+    def _refuse_reserved_keys(self) -> None:
+        taken = [key for key in self.keys if key in PANE_COLUMNS or key == EVENT_TIME]
+        self._refuse_if(
+            bool(taken),
+            f"the key {', '.join(taken)} has the name of a column that every result has",
+            "Copy it with with_columns(...) to a column of another name, and key by that.",
+        )
+
     def _refuse_if(self, wrong: bool, message: str, hint: str) -> None:
         if wrong:
             raise PlanError(message, hint=hint)
+
+
+def _refuse_in_window(node: plan.Node, where: str) -> None:
+    if isinstance(node, plan.Window):
+        raise PlanError(
+            f"{where} between window and aggregate",
+            hint="Call aggregate(...) right after window(...) or same_window().",
+        )
+
+
+def _refuse_hidden(names: Iterable[str], where: str) -> None:
+    for name in names:
+        if name.startswith("#"):
+            raise PlanError(f"{where} has a column {name!r}", hint="Names that begin with # are ours; choose another.")
+
+
+def _is_stateful(node: plan.Node) -> bool:
+    """Tell whether a plan has an operator in it."""
+    if isinstance(node, plan.Read):
+        return False
+    if isinstance(node, plan.Union):
+        return any(_is_stateful(part) for part in node.inputs)
+    if isinstance(node, plan.Aggregated | plan.Matched | plan.Processed):
+        return True
+    return _is_stateful(node.input)
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Matches of a pattern, before it is said what each gives."""
+
+    stream: Stream
+    pattern: Pattern
+
+    def select(self, **measures: Measure) -> Stream:
+        """Give each match a row: its key, when it was decided, and these measures."""
+        if not measures:
+            raise PlanError("select() of nothing", hint='Name a measure, such as at=last("stopped.event_time").')
+        operator = PatternOperator(self.pattern, key=self.stream.keys, measures=measures)
+        schema = operator.schema(self.stream.schema)
+        return Stream(plan.Matched(self.stream.node, self.pattern, tuple(measures.items())), schema)
