@@ -216,6 +216,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("a negated group", lambda: A.not_next(AB), "cannot be negated"),
     ("a negation after an optional", lambda: A.optional().not_next("n"), "'n' negates after the optional element 'a'"),
     ("a negation after an optional, followed", lambda: A.times(0, 2).not_followed_by("n"), "after the optional"),
+    ("a negation after an empty group", lambda: Pattern.begin(A.optional()).not_next("n"), "after the optional group"),
     ("an optional negation", lambda: A.not_next("n").optional(), "cannot be optional"),
     ("a repeated negation", lambda: A.not_next("n").one_or_more(), "cannot have a quantifier"),
     ("a greedy negation", lambda: A.not_next("n").greedy(), "cannot be greedy"),

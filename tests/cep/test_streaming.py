@@ -19,7 +19,7 @@ from headrace.engine.state import frame_from_bytes, frame_to_bytes
 if TYPE_CHECKING:
     import polars as pl
 
-    from headrace.cep.compiler import Compiled
+    from headrace.cep.compiled import Compiled
 
 SECOND = 1_000_000
 T0 = int(START.timestamp()) * SECOND

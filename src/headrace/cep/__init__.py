@@ -4,7 +4,8 @@ One matcher (`program`, `matcher`, `threads`) with two front ends: the `Pattern`
 `headrace.cep.sql`. Read `pattern` first, then follow a pattern through `compiler` and `threads` to `operator`.
 """
 
-from headrace.cep.compiler import Compiled, compile_pattern
+from headrace.cep.compiled import Compiled
+from headrace.cep.compiler import compile_pattern
 from headrace.cep.conditions import current, matched
 from headrace.cep.pattern import Pattern
 from headrace.cep.skip import Skip

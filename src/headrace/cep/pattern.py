@@ -79,6 +79,13 @@ class Element:
         """Whether it repeats without an upper bound."""
         return self.high is None
 
+    @property
+    def can_be_empty(self) -> bool:
+        """Whether it may match no row: it is optional, or a group of nothing else."""
+        if self.optional or self.group is None:
+            return self.optional
+        return all(element.negated or element.can_be_empty for element in self.group.elements)
+
     def __str__(self) -> str:
         return f"element {self.name!r}" if self.group is None else f"group {self.name}"
 
@@ -302,7 +309,7 @@ class Pattern:
             if group is not None:
                 raise PlanError(f"{element} cannot be negated", hint="Negate a single element.")
             before = self._last
-            if before.optional:
+            if before.can_be_empty:
                 raise PlanError(
                     f"{element} negates after the optional {before}",
                     hint="Use two patterns, one with the optional element and one without.",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headrace.cep.columnar import Bools, Ints
-    from headrace.cep.compiler import Compiled
+    from headrace.cep.compiled import Compiled
 
 _NODES = ("parent", "label", "row")
 _THREADS = ("at", "node", "start", "start_time", "deadline")
