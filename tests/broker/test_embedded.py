@@ -37,6 +37,11 @@ def test_a_bad_memory_setting_is_refused(memory: str) -> None:
         ServerSettings(data_dir=Path("data"), memory=memory)
 
 
+def test_a_directory_that_kafka_would_take_for_two_is_refused() -> None:
+    with pytest.raises(ConfigError, match="comma"):
+        ServerSettings(data_dir=Path("one,two"))
+
+
 @pytest.mark.parametrize("port", [0, -1, 65536])
 def test_a_bad_port_is_refused(port: int) -> None:
     with pytest.raises(ConfigError, match=str(port)):
@@ -80,7 +85,7 @@ def test_a_damaged_state_file_is_no_state(tmp_path: Path, content: str) -> None:
 
 @pytest.mark.broker
 def test_a_broker_starts_stops_and_continues(tmp_path: Path) -> None:
-    data = tmp_path / "a directory with spaces" / "data"
+    data = tmp_path / "größer als 100 % #1 $x" / "data"
     broker = EmbeddedBroker(ServerSettings(data_dir=data))
     with pytest.raises(BrokerError, match="not running"):
         broker.check()

@@ -26,7 +26,7 @@ from headrace.broker.jars import (
     read_lock,
 )
 from headrace.broker.lock import ROOTS, render
-from headrace.errors import EnvironmentProblem
+from headrace.errors import ConfigError, EnvironmentProblem
 
 if TYPE_CHECKING:
     from headrace.broker.progress import Progress
@@ -110,6 +110,12 @@ def test_two_sets_share_no_file_name_with_different_content() -> None:
 )
 def test_where_jars_are_kept(environ: dict[str, str], expected: Path) -> None:
     assert default_directory(environ) == expected
+
+
+@pytest.mark.parametrize("name", ["a:b", "a,b"])
+def test_a_directory_that_java_or_spark_would_take_for_two_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="for a list"):
+        JarCache(Path(name))
 
 
 @pytest.mark.parametrize("text", ["a:b", "a:b:c:d", "a::c", ""])

@@ -275,7 +275,8 @@ class ErrorWatch:
             )
         return BrokerError(
             f"Cannot reach {where}: {reason}",
-            hint="Is a broker running? `headrace broker start` starts one; broker.bootstrap names another.",
+            hint="Is a broker running? `headrace broker start` starts one. If it is, check broker.bootstrap and "
+            "broker.security_protocol.",
         )
 
     def check(self, client: _Askable) -> None:

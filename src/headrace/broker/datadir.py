@@ -92,6 +92,11 @@ class DataDirectory:
         return self.path / "server.properties"
 
     @property
+    def logging_file(self) -> Path:
+        """What is logged and where."""
+        return self.path / "log4j2.xml"
+
+    @property
     def log_file(self) -> Path:
         """What Kafka logs."""
         return self.path / "broker.log"

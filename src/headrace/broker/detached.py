@@ -22,7 +22,6 @@ from headrace.broker.connection import Connection
 from headrace.broker.datadir import BrokerState, DataDirectory
 from headrace.broker.jars import JarCache
 from headrace.broker.launcher import Launcher
-from headrace.broker.process import GuardedProcess
 from headrace.broker.progress import Progress, silent
 from headrace.errors import BrokerError, EnvironmentProblem
 
@@ -86,11 +85,7 @@ def start(
     """
     launcher = Launcher(settings, cache=cache or JarCache(java=java), java=java, progress=progress)
 
-    def spawn(command: list[str], lock: int) -> GuardedProcess:
-        with launcher.data.out_file.open("wb") as out:
-            return GuardedProcess(command, grace=settings.stop_timeout, stdout=out, pass_fds=[lock])
-
-    process, state = launcher.start(spawn, detached=True)
+    process, state = launcher.start(detached=True)
     process.release()
     return state
 

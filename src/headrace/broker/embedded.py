@@ -14,7 +14,6 @@ from headrace.broker import archive
 from headrace.broker.connection import Connection
 from headrace.broker.jars import JarCache
 from headrace.broker.launcher import Launcher, ended
-from headrace.broker.process import GuardedProcess
 from headrace.broker.progress import Progress, silent
 from headrace.errors import BrokerError
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.broker.datadir import BrokerState, DataDirectory
     from headrace.broker.java import Java
+    from headrace.broker.process import GuardedProcess
     from headrace.broker.server import ServerSettings
 
 
@@ -70,12 +70,8 @@ class EmbeddedBroker:
         """
         if self._process is not None:
             raise BrokerError(f"This broker is already running at {self.bootstrap}")
-        self._process, self._state = self._launcher.start(self._spawn, detached=False)
+        self._process, self._state = self._launcher.start(detached=False)
         return self
-
-    def _spawn(self, command: list[str], lock: int) -> GuardedProcess:
-        with self.data.out_file.open("wb") as out:
-            return GuardedProcess(command, grace=self.settings.stop_timeout, stdout=out, pass_fds=[lock])
 
     def stop(self) -> None:
         """Stop it cleanly; does nothing when it is not running."""

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Literal
 from headrace.broker import ivy
 from headrace.broker.ivy import Coordinate
 from headrace.broker.progress import Progress, silent
-from headrace.errors import EnvironmentProblem
+from headrace.errors import ConfigError, EnvironmentProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -120,6 +120,9 @@ class JarCache:
             `HEADRACE_JAR_REPOSITORY` names one, too.
         java: The Java to run Ivy with, found when it is needed if not given.
 
+    Raises:
+        ConfigError: The directory's name cannot be part of a class path.
+
     >>> jars = JarCache().get(SPARK_CONNECTOR)  # doctest: +SKIP
     >>> [path.name for path in jars]  # doctest: +SKIP
     ['commons-pool2-2.13.1.jar', 'kafka-clients-3.9.2.jar', ...]
@@ -128,7 +131,12 @@ class JarCache:
     def __init__(
         self, directory: Path | None = None, *, repository: str | None = None, java: Java | None = None
     ) -> None:
-        self.directory = directory or default_directory()
+        self.directory = (directory or default_directory()).expanduser().absolute()
+        if {":", ","} & set(str(self.directory)):
+            raise ConfigError(
+                f"Jars cannot be kept in {self.directory}: Java takes a colon, and Spark a comma, for a list",
+                hint="Choose another directory (paths.jars, or HEADRACE_HOME).",
+            )
         self._repository = repository or os.environ.get("HEADRACE_JAR_REPOSITORY") or None
         self._java = java
 

@@ -1,8 +1,8 @@
-"""Starting an embedded broker, whoever owns its process.
+"""Starting an embedded broker, whether it is to end with us or to stay.
 
 The steps are the same for a child and for a detached broker: check the directory and the port, get the jars, set up
-Kafka's directory, start the JVM, wait until it answers. Only how the process is started differs; that is the caller's
-`spawn`.
+Kafka's directory, start the JVM, wait until it answers. Until then it is a guarded child in both cases, and leaves
+nothing behind when something fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from headrace.broker.archive import ClassArchive
 from headrace.broker.connection import Connection
@@ -24,12 +24,11 @@ from headrace.broker.diagnosis import explain, worst_line
 from headrace.broker.jars import EMBEDDED_BROKER, JarCache, pinned
 from headrace.broker.java import Java, find_java
 from headrace.broker.ports import accepts, check_port, free_port
+from headrace.broker.process import GuardedProcess
 from headrace.broker.server import HOST, ServerSettings, java_command, logging_configuration, server_properties
 from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace.broker.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -39,21 +38,6 @@ KAFKA_VERSION = next(
 )
 
 _FREE_PORT_ATTEMPTS = 3
-
-
-class BrokerProcess(Protocol):
-    """What the launcher needs from the process of a broker."""
-
-    pid: int
-
-    def poll(self) -> int | None:
-        """The exit status, None while it runs."""
-
-    def stop(self) -> object:
-        """End it."""
-
-
-P = TypeVar("P", bound=BrokerProcess)
 
 
 class Launcher:
@@ -73,11 +57,10 @@ class Launcher:
         self._java = java
         self._progress = progress
 
-    def start(self, spawn: Callable[[list[str], int], P], *, detached: bool) -> tuple[P, BrokerState]:
+    def start(self, *, detached: bool) -> tuple[GuardedProcess, BrokerState]:
         """Start a broker and wait until it answers.
 
         Args:
-            spawn: Starts a command that must inherit the given file descriptor (the lock of the directory).
             detached: Whether it is meant to outlive this process.
 
         Raises:
@@ -98,7 +81,7 @@ class Launcher:
             while True:
                 attempts -= 1
                 try:
-                    return self._attempt(spawn, lock, java, jars, detached=detached)
+                    return self._attempt(lock, java, jars, detached=detached)
                 except HeadraceError as error:
                     # A port that was free a moment ago may be taken now.
                     if attempts == 0 or "port was taken" not in error.message:
@@ -107,8 +90,8 @@ class Launcher:
             os.close(lock)
 
     def _attempt(
-        self, spawn: Callable[[list[str], int], P], lock: int, java: Java, jars: tuple[Path, ...], *, detached: bool
-    ) -> tuple[P, BrokerState]:
+        self, lock: int, java: Java, jars: tuple[Path, ...], *, detached: bool
+    ) -> tuple[GuardedProcess, BrokerState]:
         port = self._port()
         properties = server_properties(
             self.data, port=port, controller_port=free_port(), extra=self._settings.properties
@@ -116,7 +99,7 @@ class Launcher:
         with self.data.explained():
             self.data.clear_state()
             self.data.properties_file.write_text(properties, "utf-8")
-            (self.data.path / "log4j2.xml").write_text(logging_configuration(self.data), "utf-8")
+            self.data.logging_file.write_text(logging_configuration(self.data), "utf-8")
             self.data.keep_old_log()
         options, draft = ClassArchive.of(java, jars, directory=self._cache.directory).options()
         command = java_command(
@@ -129,7 +112,16 @@ class Launcher:
             options=options,
         )
         self._progress(f"starting Kafka {KAFKA_VERSION} at {HOST}:{port}")
-        process = spawn(command, lock)
+        with self.data.explained(), self.data.out_file.open("wb") as out:
+            process = GuardedProcess(
+                command,
+                grace=self._settings.stop_timeout,
+                stdout=out,
+                cwd=self.data.path,
+                env=_environment(),
+                # The lock of the directory, held by whoever lives longest.
+                pass_fds=[lock],
+            )
         try:
             self._await_ready(process, port)
             state = BrokerState(
@@ -161,7 +153,7 @@ class Launcher:
             return port
         return wanted
 
-    def _await_ready(self, process: BrokerProcess, port: int) -> None:
+    def _await_ready(self, process: GuardedProcess, port: int) -> None:
         deadline = time.monotonic() + self._settings.start_timeout
         connection = Connection(bootstrap=f"{HOST}:{port}")
         while time.monotonic() < deadline:
@@ -199,7 +191,7 @@ class Launcher:
             scratch.properties_file.write_text(
                 server_properties(scratch, port=9092, controller_port=9093, extra={}), "utf-8"
             )
-            (scratch.path / "log4j2.xml").write_text(logging_configuration(scratch), "utf-8")
+            scratch.logging_file.write_text(logging_configuration(scratch), "utf-8")
             command = java_command(
                 java,
                 "kafka.tools.StorageTool",
@@ -209,7 +201,9 @@ class Launcher:
                 memory="128m",
                 options=["-XX:TieredStopAtLevel=1"],
             )
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+            done = subprocess.run(
+                command, cwd=work, env=_environment(), capture_output=True, text=True, timeout=120, check=False
+            )
             made = scratch.kafka / "bootstrap.checkpoint"
             if done.returncode != 0 or not made.exists():
                 said = worst_line((done.stdout + done.stderr).splitlines())
@@ -223,6 +217,11 @@ class Launcher:
                 draft.write_bytes(content)
                 draft.replace(kept)
         return content
+
+
+def _environment() -> dict[str, str]:
+    """Without a locale, Java cannot open a file whose name is not plain ASCII."""
+    return os.environ | {"LC_ALL": "C.UTF-8"}
 
 
 def ended(data: DataDirectory, code: int, what: str) -> HeadraceError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from xml.sax.saxutils import escape
 
 from headrace.broker.datadir import NODE_ID, DataDirectory
 from headrace.errors import ConfigError
@@ -56,6 +55,11 @@ class ServerSettings:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if "," in str(self.data_dir):
+            raise ConfigError(
+                f"The broker's data directory {self.data_dir} has a comma in its name, which Kafka takes for a list",
+                hint="Choose another directory (broker.data_directory).",
+            )
         match = _MEMORY.fullmatch(self.memory)
         if match is None:
             raise ConfigError(
@@ -118,16 +122,33 @@ def server_properties(data: DataDirectory, *, port: int, controller_port: int, e
         "num.io.threads": "4",
         "num.recovery.threads.per.data.dir": "2",
     }
-    return "".join(f"{key}={value}\n" for key, value in (properties | dict(extra)).items())
+    return "".join(f"{key}={_property(value)}\n" for key, value in (properties | dict(extra)).items())
+
+
+def _property(value: str) -> str:
+    r"""A value as Java reads it back from a properties file, which is Latin-1 and takes a backslash for an escape.
+
+    >>> print(_property("größer"))
+    gr\u00f6\u00dfer
+    """
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    units = escaped.encode("utf-16-be")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)
 
 
 def logging_configuration(data: DataDirectory, *, level: str = "INFO") -> str:
-    """The text of `log4j2.xml`: one file, rolled at 10 MB, two old ones kept."""
-    file = escape(str(data.log_file))
+    """The text of `log4j2.xml`: one file, rolled at 10 MB, two old ones kept.
+
+    Args:
+        data: The broker's directory. The JVM runs in it, and no path of it is written here, since log4j reads a meaning
+            into `$`, `%` and `#`.
+        level: What is logged.
+    """
     return f"""\
 <Configuration status="WARN" shutdownHook="disable">
   <Appenders>
-    <RollingFile name="file" fileName="{file}" filePattern="{file}.%i">
+    <RollingFile name="file" fileName="{data.log_file.name}" filePattern="{data.log_file.name}.%i">
       <PatternLayout pattern="%d{{ISO8601}} %p %m (%c{{1}})%n%throwable"/>
       <Policies><SizeBasedTriggeringPolicy size="10 MB"/></Policies>
       <DefaultRolloverStrategy max="2"/>
@@ -150,7 +171,7 @@ def java_command(
     memory: str,
     options: Sequence[str] = (),
 ) -> list[str]:
-    """The command that runs a class of Kafka.
+    """The command that runs a class of Kafka, in the broker's directory.
 
     Args:
         java: The Java to run.
@@ -173,7 +194,7 @@ def java_command(
         "-Djava.awt.headless=true",
         "-Djava.net.preferIPv4Stack=true",
         f"-Djava.io.tmpdir={data.temporary}",
-        f"-Dlog4j2.configurationFile={data.path / 'log4j2.xml'}",
+        f"-Dlog4j2.configurationFile={data.logging_file.name}",
         *options,
         "-cp",
         ":".join(str(jar) for jar in jars),
