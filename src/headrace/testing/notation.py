@@ -99,12 +99,20 @@ def window(written: object, *, touching: bool = False) -> Assigner:
     raise UnsupportedNotationError(f"there are no windows {name!r}")
 
 
-def trigger(written: object) -> Trigger:
+def trigger(written: object, *, clock_passes: bool = False) -> Trigger:
     """Build a trigger.
+
+    Args:
+        written: In either notation.
+        clock_passes: Whether a delay is over only when the clock is past it, one unit later than when it is reached.
 
     >>> trigger({"type": "Repeatedly", "of": {"type": "AfterCount", "n": 2}}).describe()
     'repeatedly(after_count(2))'
     """
+
+    def build(part: object) -> Trigger:
+        return trigger(part, clock_passes=clock_passes)
+
     made = call(written)
     name = made.name
     if name in ("Default", "DefaultTrigger"):
@@ -112,22 +120,22 @@ def trigger(written: object) -> Trigger:
     if name == "AfterWatermark":
         early, late = made.get(0, "early"), made.get(1, "late")
         return after_watermark(
-            early=None if early is None else trigger(early), late=None if late is None else trigger(late)
+            early=None if early is None else build(early), late=None if late is None else build(late)
         )
     if name in ("AfterCount", "AfterPane"):
         return after_count(whole(made.get(0, "n", "count", "element_count")))
     if name == "AfterProcessingTime":
-        return after_processing_time(whole(made.get(0, "delay") or 0))
+        return after_processing_time(whole(made.get(0, "delay") or 0) + clock_passes)
     if name == "Repeatedly":
-        return repeatedly(trigger(made.get(0, "underlying", "trigger")))
+        return repeatedly(build(made.get(0, "underlying", "trigger")))
     if name in ("AfterAny", "AfterFirst"):
-        return after_any(*(trigger(part) for part in made.args))
+        return after_any(*(build(part) for part in made.args))
     if name == "AfterAll":
-        return after_all(*(trigger(part) for part in made.args))
+        return after_all(*(build(part) for part in made.args))
     if name in ("AfterEach", "AfterEachInOrder"):
-        return after_each(*(trigger(part) for part in made.args))
+        return after_each(*(build(part) for part in made.args))
     if name == "OrFinally":
-        return or_finally(trigger(made.get(0, "main", "body")), trigger(made.get(1, "until", "finally")))
+        return or_finally(build(made.get(0, "main", "body")), build(made.get(1, "until", "finally")))
     if name in ("Never", "NeverTrigger"):
         return never()
     if name == "Always":
@@ -200,6 +208,23 @@ def lateness(written: object) -> int:
     if isinstance(written, float) and written == float("inf"):
         return END
     return whole(written)
+
+
+def instant(written: object) -> int:
+    """Take a point in time; "inf", and what lies at the end of other engines' time, is the end of time.
+
+    >>> instant(5), instant("inf") == END
+    (5, True)
+    """
+    if isinstance(written, str):
+        return lateness(written)
+    time = whole(written)
+    return END if time >= _LAST_MILLISECOND else time
+
+
+#: A day before the last instant that fits into 64 bits of microseconds, in milliseconds: Beam's end of the global
+#: window.
+_LAST_MILLISECOND = (2**63 - 1) // 1000 - 86_400_000
 
 
 def whole(number: object) -> int:

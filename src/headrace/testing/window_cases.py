@@ -106,7 +106,7 @@ def _transcript(case: Case, harness: Harness, log: list[object]) -> None:
         if action == "input":
             panes = harness.events([{"event_time": t, "key": "k", "value": t} for t in map(notation.whole, what)])
         elif action == "watermark":
-            panes = harness.watermark(notation.whole(what))
+            panes = harness.watermark(notation.instant(what))
         elif action in ("processing_time", "clock"):
             panes = harness.processing_time(notation.whole(what))
         elif action == "state":
@@ -226,7 +226,7 @@ def run_steps(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseResu
             ("key",),
             notation.window(case["window_fn"]),
             {"value": _COMBINE[combine]()},
-            trigger=notation.trigger(case["trigger"]),
+            trigger=notation.trigger(case["trigger"], clock_passes=True),
             allowed_lateness=notation.lateness(case.get("allowed_lateness", 0)),
             panes=w.Panes(
                 mode=notation.mode(case.get("accumulation_mode", "accumulating")),
@@ -259,9 +259,9 @@ def _steps(steps: Sequence[dict[str, Any]], harness: Harness) -> list[list[Pane]
             rows = [{"event_time": notation.whole(t), "key": "k", "value": value} for value, t in what]
             since += numbered(harness.events(rows))
         elif action == "watermark":
-            since += numbered(harness.watermark(notation.whole(what)))
+            since += numbered(harness.watermark(notation.instant(what)))
         elif action == "watermark_without_timers":
-            since += numbered(harness.watermark_without_timers(notation.whole(what)))
+            since += numbered(harness.watermark_without_timers(notation.instant(what)))
         elif action == "processing_time":
             since += numbered(harness.processing_time(notation.whole(what)))
         elif action == "processing_time_without_timers":
@@ -278,6 +278,8 @@ def _steps(steps: Sequence[dict[str, Any]], harness: Harness) -> list[list[Pane]
 
 def _stepped(pane: Pane) -> Pane:
     told = {name: value for name, value in pane.items() if name not in ("key", "mode", "is_retraction")}
+    if not isinstance(told.get("window"), list):
+        told.pop("window", None)
     if isinstance(told.get("value"), list):
         told["value"] = sorted(told["value"])
     if "timing" in told:
@@ -355,7 +357,7 @@ def _stream_case(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseR
             row = {"event_time": notation.whole(time), "key": key, "value": value}
             panes = harness.events([row | ({"gap": gap_of(key, value)} if gap_of else {})])
         elif action == "watermark":
-            panes = harness.watermark(notation.whole(what) + ahead)
+            panes = harness.watermark(notation.instant(what) + ahead)
         elif action == "expect":
             if sorted(since) != sorted(what):
                 wrong = wrong or f"expected {what}, got {since}"

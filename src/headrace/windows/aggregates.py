@@ -273,7 +273,7 @@ class Variance(_OfColumn):
 
 @dataclass(frozen=True)
 class ByTime(_OfColumn):
-    """The value of the newest or the oldest row; of rows with the same time, that with the largest value."""
+    """The value of the newest or the oldest row; of rows with the same time, the largest or the smallest value."""
 
     by: pl.Expr = field(compare=False)
     newest: bool
@@ -301,11 +301,17 @@ class ByTime(_OfColumn):
         return [*self.of.meta.root_names(), *self.by.meta.root_names()]
 
     def _pick(self, name: str, value: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
-        known = time.filter(value.is_not_null())
-        at = known.max() if self.newest else known.min()
-        # Sorting what is left (nearly always one row) rather than taking max(): it also works for structs.
-        there = value.filter((time == at) & value.is_not_null())
-        return [there.sort().last().alias(f"{name}.value"), at.alias(f"{name}.time")]
+        if self.newest:
+            # In the order of structs nulls come first, so a row without a value is never the newest.
+            at = pl.when(value.is_not_null()).then(time)
+            newest = value.max_by(pl.struct(at.alias("time"), value.alias("value")))
+            return [newest.alias(f"{name}.value"), at.max().alias(f"{name}.time")]
+        known = value.is_not_null()
+        order = pl.struct(time.filter(known).alias("time"), value.filter(known).alias("value"))
+        return [
+            value.filter(known).min_by(order).alias(f"{name}.value"),
+            time.filter(known).min().alias(f"{name}.time"),
+        ]
 
     def describe(self) -> str:
         """Write the aggregate as a user writes it."""
@@ -420,7 +426,7 @@ def std(of: Column, *, ddof: int = 1) -> Variance:
 
 
 def first(of: Column, *, by: Column = EVENT_TIME) -> ByTime:
-    """Take the value of the oldest row.
+    """Take the value of the oldest row; of two at the same time, the smaller value.
 
     Args:
         of: The column; rows where it is null are left out.

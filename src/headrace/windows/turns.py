@@ -71,9 +71,9 @@ class WindowTurn:
     def take_rows(self) -> None:
         """Place, judge and fold the rows; merge them into the books; let windows that got rows fire."""
         units = self._sorted_units()
-        windows = self._candidate_ends(units)
-        width = self.operator.bucket_width
-        wanted = bucket_numbers(windows, width) | self.ledger.due(self.turn.watermark, self.turn.now)
+        wanted = self.ledger.due(self.turn.watermark, self.turn.now)
+        if units is not None or self.turn.partials is not None:
+            wanted |= bucket_numbers(self._candidate_ends(units), self.operator.bucket_width)
         self.read = wanted
         self.books, self.shown = self.ledger.read(wanted)
         if self.books is not None:
@@ -210,10 +210,9 @@ class WindowTurn:
 
     def _united(self, books: pl.DataFrame, extra: list[pl.Expr] | None = None) -> pl.DataFrame:
         """Make one row of the rows of one window."""
-        several = books.select(self.by).is_duplicated()
-        if extra is None and not several.any():
+        if extra is None and not books.select(self.by).is_duplicated().any():
             return books
-        trigger = self._united_triggers(books, several)
+        trigger = self._united_triggers(books)
         merged = books.group_by(self.by, maintain_order=True).agg(
             *[expr for name, aggregate in self.intake.aggregates for expr in aggregate.merge(name)],
             pl.col(NEW).sum(),
@@ -231,8 +230,10 @@ class WindowTurn:
         compact = [expr for name, aggregate in self.intake.aggregates for expr in aggregate.compact(name)]
         return merged.with_columns(compact) if compact else merged
 
-    def _united_triggers(self, books: pl.DataFrame, several: pl.Series) -> pl.DataFrame | None:
-        with_state = books.filter(several & books.get_column(TRIGGER).is_not_null())
+    def _united_triggers(self, books: pl.DataFrame) -> pl.DataFrame | None:
+        with_state = books.filter(pl.col(TRIGGER).is_not_null()) if self.operator.assigner.merges else books.head(0)
+        if with_state.height:
+            with_state = with_state.filter(with_state.select(self.by).is_duplicated())
         if with_state.is_empty():
             return None
         grouped = with_state.group_by(self.by, maintain_order=True).agg(pl.col(TRIGGER).implode())
@@ -284,11 +285,11 @@ class WindowTurn:
         wish = pl.col(_FIRE) & pl.col("#crossing") & ~pl.col(CLOSED)
         some = pl.col(NEW) > 0
         on_time = wish if panes.on_time == "always" else wish & some
-        closing = pl.col(_GONE) & ~pl.col(CLOSED)
-        if panes.closing == "if_non_empty":
-            closing = closing & some
-        elif panes.closing == "never":
-            closing = pl.lit(value=False)
+        left = pl.lit(value=True) if panes.closing == "always" else some
+        if panes.on_time == "always":
+            # Expiring together with its end, a window gives its pane on time whatever its trigger says.
+            left = left | pl.col("#crossing")
+        closing = pl.lit(value=False) if panes.closing == "never" else pl.col(_GONE) & ~pl.col(CLOSED) & left
         told = asked.with_columns(
             wish.alias(_FIRE),
             (on_time | closing).alias(_EMIT),
