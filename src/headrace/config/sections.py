@@ -1,0 +1,248 @@
+"""What can be set: the tables of the file, each setting with its default, its meaning and what it allows.
+
+A setting is a field of one of the `Section` classes below; `KEYS` describes all of them for the messages, the command
+`headrace config` and the documentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+PREFIX = "HEADRACE_"
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+_MEMORY = r"^[1-9][0-9]*[mMgG]$"
+_HOSTS = r"^([^\s,:]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}(,([^\s,:]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5})*$"
+
+
+def _no_bool(value: object) -> object:
+    # pydantic takes true for the number 1, which in a port or a count can only be a mistake.
+    if isinstance(value, bool):
+        raise ValueError("true and false are not numbers")
+    return value
+
+
+Number = BeforeValidator(_no_bool)
+
+
+def _setting(default: Any, doc: str, allowed: str, **limits: Any) -> Any:
+    return Field(default, description=doc, json_schema_extra={"allowed": allowed}, **limits)
+
+
+class IncompleteError(ValueError):
+    """Two settings contradict each other; carries its own remedy through pydantic."""
+
+    def __init__(self, what: str, remedy: str, key: str) -> None:
+        super().__init__(what)
+        self.what, self.remedy, self.key = what, remedy, key
+
+
+class Section(BaseModel):
+    """One table of the file; frozen, and unknown names are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class BrokerSettings(Section):
+    """`[broker]`: which Kafka to use, and how to reach it."""
+
+    bootstrap: str = _setting(
+        "",
+        "An external Kafka to use; empty means the embedded broker.",
+        'HOST:PORT, or several with commas: "kafka1:9092,kafka2:9092"',
+        pattern=rf"^$|{_HOSTS}",
+    )
+    port: Annotated[int, Number] = _setting(
+        9092,
+        "Port of the embedded broker on 127.0.0.1. If you do not set it and 9092 is taken, a free one is used.",
+        "a whole number from 0 to 65535; 0 means any free port",
+        ge=0,
+        le=65535,
+    )
+    data_directory: Path | None = _setting(
+        None, "Where the embedded broker keeps its data; `broker` in paths.home if not set.", "a directory"
+    )
+    memory: str = _setting("512m", "Heap of the embedded broker.", 'a size such as "512m" or "1g"', pattern=_MEMORY)
+    security_protocol: SecurityProtocol = _setting(
+        "PLAINTEXT", "How to talk to an external Kafka.", ", ".join(get_args(SecurityProtocol))
+    )
+    tls_ca: Path | None = _setting(None, "Certificate authorities that signed the broker's certificate.", "a PEM file")
+    tls_certificate: Path | None = _setting(None, "Your certificate, if the broker asks for one.", "a PEM file")
+    tls_key: Path | None = _setting(None, "The private key of your certificate.", "a PEM file")
+    tls_key_password: SecretStr | None = _setting(None, "Password of the private key.", "text")
+    sasl_mechanism: SaslMechanism | None = _setting(
+        None, "How to log in, with SASL_PLAINTEXT or SASL_SSL.", ", ".join(get_args(SaslMechanism))
+    )
+    sasl_username: str = _setting("", "Who to log in as.", "text")
+    sasl_password: SecretStr | None = _setting(None, "The password to log in with.", "text")
+
+    @model_validator(mode="after")
+    def _security_is_complete(self) -> Self:
+        if self.security_protocol.startswith("SASL"):
+            missing = [name for name in ("sasl_mechanism", "sasl_username", "sasl_password") if not getattr(self, name)]
+            if missing:
+                raise IncompleteError(
+                    f"broker.security_protocol is {self.security_protocol!r}, but "
+                    + " and ".join(f"broker.{name}" for name in missing)
+                    + (" is" if len(missing) == 1 else " are")
+                    + " not set",
+                    "A login needs broker.sasl_mechanism, broker.sasl_username and broker.sasl_password.",
+                    "broker.security_protocol",
+                )
+        elif self.sasl_mechanism is not None:
+            raise IncompleteError(
+                f"broker.sasl_mechanism is {self.sasl_mechanism!r}, but broker.security_protocol is "
+                f"{self.security_protocol!r}, which does not log in",
+                "Set broker.security_protocol to SASL_SSL or SASL_PLAINTEXT, or remove broker.sasl_mechanism.",
+                "broker.sasl_mechanism",
+            )
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            have, lack = ("tls_certificate", "tls_key") if self.tls_certificate else ("tls_key", "tls_certificate")
+            raise IncompleteError(
+                f"broker.{have} is set, but broker.{lack} is not",
+                "A client certificate needs both files.",
+                f"broker.{have}",
+            )
+        return self
+
+
+class SparkSettings(Section):
+    """`[spark]`: where jobs run, and how finely they are cut."""
+
+    master: str = _setting(
+        "local[*]",
+        "Where Spark runs.",
+        'a master URL: "local[*]", "local[2]", "spark://HOST:PORT", "yarn", "k8s://HOST:PORT"',
+        pattern=r"^(local(\[(\*|[1-9][0-9]*)(,[0-9]+)?\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+)$",
+    )
+    driver_memory: str = _setting("2g", "Heap of the driver.", 'a size such as "2g" or "800m"', pattern=_MEMORY)
+    cadence_ms: Annotated[int, Number] = _setting(
+        500,
+        "Milliseconds between the starts of two micro-batches; 0 starts the next one at once.",
+        "a whole number from 0 to 3600000",
+        ge=0,
+        le=3_600_000,
+    )
+    key_groups: Annotated[int, Number] = _setting(
+        4,
+        "Units of state and parallelism of a job. It cannot change once a checkpoint exists.",
+        "a whole number from 1 to 4096",
+        ge=1,
+        le=4096,
+    )
+    state_partitions: Annotated[int, Number] = _setting(
+        2,
+        "Spark partitions that share the key groups: as many as you have cores. Fixed once a checkpoint exists.",
+        "a whole number from 1 to 1024, and not more than spark.key_groups",
+        ge=1,
+        le=1024,
+    )
+    checkpoint_directory: Path | None = _setting(
+        None, "Where jobs keep offsets and state; `checkpoints` in paths.home if not set.", "a directory"
+    )
+    max_events_per_batch: Annotated[int, Number] | None = _setting(
+        None, "The most events that one micro-batch reads; no limit if not set.", "a whole number from 1", ge=1
+    )
+
+    @model_validator(mode="after")
+    def _every_partition_has_a_group(self) -> Self:
+        if self.state_partitions > self.key_groups:
+            raise IncompleteError(
+                f"spark.state_partitions is {self.state_partitions}, more than spark.key_groups ({self.key_groups})",
+                "A key group lives in one state partition: set spark.key_groups to the same number or a larger one.",
+                "spark.state_partitions",
+            )
+        return self
+
+
+class SimulatorSettings(Section):
+    """`[simulator]`: the made-up fleet of `headrace simulate` and `headrace demo`."""
+
+    vehicles: Annotated[int, Number] = _setting(
+        300, "How many vehicles drive.", "a whole number from 1 to 1000000", ge=1, le=1_000_000
+    )
+    rate: Annotated[float, Number] | None = _setting(
+        None,
+        "Positions per second of the clock, of all vehicles together; decides how many vehicles there are.",
+        "a number above 0, up to 1000000",
+        gt=0,
+        le=1_000_000,
+    )
+    speed_up: Annotated[float, Number] = _setting(
+        1.0,
+        "Seconds of event time per second of the clock.",
+        "a number above 0, up to 1000",
+        gt=0,
+        le=1000,
+    )
+    seed: Annotated[int, Number] = _setting(
+        1, "The same seed gives the same fleet.", "a whole number from 0", ge=0, le=2**63 - 1
+    )
+
+
+class PathSettings(Section):
+    """`[paths]`: where Headrace keeps what it writes."""
+
+    home: Path = _setting(
+        Path(),
+        "Data, checkpoints and logs. `.headrace` in a clone of Headrace, or in a directory that has a headrace.toml; "
+        "elsewhere $XDG_DATA_HOME/headrace, which is mostly ~/.local/share/headrace.",
+        "a directory",
+    )
+    jars: Path = _setting(
+        Path(),
+        "Java archives of Kafka and of Spark's connector, shared by all projects. "
+        "`jars` in paths.home if that is there, else $XDG_CACHE_HOME/headrace/jars, mostly ~/.cache/headrace/jars.",
+        "a directory",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The description of one setting, for `headrace config` and the messages."""
+
+    key: str
+    doc: str
+    allowed: str
+    is_path: bool
+    is_secret: bool
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return PREFIX + self.key.upper().replace(".", "__")
+
+
+#: The tables of the file, in the order of the documentation.
+SECTIONS: dict[str, type[Section]] = {
+    "broker": BrokerSettings,
+    "spark": SparkSettings,
+    "simulator": SimulatorSettings,
+    "paths": PathSettings,
+}
+
+
+def _describe() -> dict[str, Setting]:
+    keys: dict[str, Setting] = {}
+    for section, model in SECTIONS.items():
+        for name, field in model.model_fields.items():
+            extra = field.json_schema_extra
+            kinds = {field.annotation, *get_args(field.annotation)}
+            keys[f"{section}.{name}"] = Setting(
+                key=f"{section}.{name}",
+                doc=field.description or "",
+                allowed=str(extra["allowed"]) if isinstance(extra, dict) else "",
+                is_path=Path in kinds,
+                is_secret=SecretStr in kinds,
+            )
+    return keys
+
+
+#: Every setting by its key.
+KEYS: dict[str, Setting] = _describe()

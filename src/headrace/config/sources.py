@@ -1,0 +1,253 @@
+"""Where settings come from: defaults, the file, the environment, flags; merged, each with its origin.
+
+Nothing is decided here about what a value may be; only that its key exists. Problems are collected, so that a user
+hears of all of them at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from headrace.config.sections import KEYS, PREFIX, SECTIONS, IncompleteError
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pydantic import ValidationError
+
+FILE_NAME = "headrace.toml"
+FILE_VARIABLE = "HEADRACE_CONFIG"
+HOME_VARIABLE = "HEADRACE_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the value of a setting came from.
+
+    >>> str(Origin("environment", "HEADRACE_BROKER__PORT"))
+    'environment HEADRACE_BROKER__PORT'
+    """
+
+    kind: Literal["default", "file", "environment", "flag"]
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}".rstrip()
+
+
+DEFAULT = Origin("default")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with the settings: what, and what to do."""
+
+    what: str
+    remedy: str
+
+
+class Found:
+    """The raw values of all sources, merged, with their origins."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.values: dict[str, dict[str, object]] = {}
+        self.origins: dict[str, Origin] = {}
+        self.problems: list[Problem] = []
+
+    def put(self, key: str, value: object, origin: Origin, base: Path) -> None:
+        """Take a value of a source, in place of what an earlier one said."""
+        if key not in KEYS:
+            self.problems.append(unknown_key(key, str(origin)))
+            return
+        if KEYS[key].is_path and isinstance(value, str | Path) and str(value):
+            value = base / Path(value).expanduser()
+        section, _, name = key.partition(".")
+        self.values.setdefault(section, {})[name] = value
+        self.origins[key] = origin
+
+    def read_defaults(self, environ: Mapping[str, str]) -> None:
+        """Take the defaults that depend on where we are."""
+        if named := environ.get(HOME_VARIABLE):
+            origin = Origin("environment", HOME_VARIABLE)
+            self.put("paths.home", named, origin, self.directory)
+            self.put("paths.jars", Path(named) / "jars", origin, self.directory)
+            return
+        home = _default_home(self.directory, environ)
+        jars = Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "headrace" / "jars"
+        # `make run` keeps everything in the clone; the command without make must find the same jars there.
+        jars = home / "jars" if (home / "jars").is_dir() else jars
+        self.put("paths.home", home, DEFAULT, self.directory)
+        self.put("paths.jars", jars, DEFAULT, self.directory)
+
+    def read_file(self, path: Path) -> None:
+        """Take every setting of a file."""
+        try:
+            text = path.read_text(encoding="utf-8")
+            document = tomllib.loads(text)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise ConfigError(
+                f"cannot read the settings file {path}: {reason}",
+                hint=f"Give a readable TOML file with --config or {FILE_VARIABLE}.",
+            ) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"{path} is not valid TOML: {error}", hint="Correct the line; docs/configuration.md has an example."
+            ) from None
+        for section, table in document.items():
+            where = f"{path}{_line_of(text, section, None)}"
+            if section not in SECTIONS:
+                self.problems.append(_unknown_section(section, table, where))
+            elif not isinstance(table, dict):
+                self.problems.append(
+                    Problem(
+                        f"{where}: {section} is {table!r}, but it is the name of a section",
+                        f"Write a line [{section}] and below it lines such as name = value.",
+                    )
+                )
+            else:
+                for name, value in table.items():
+                    origin = Origin("file", f"{path}{_line_of(text, section, name)}")
+                    self.put(f"{section}.{name}", value, origin, path.parent)
+
+    def read_environment(self, environ: Mapping[str, str]) -> None:
+        """Take every variable that is a setting."""
+        variables = {setting.variable: setting for setting in KEYS.values()}
+        for variable, value in sorted(environ.items()):
+            if not variable.startswith(PREFIX) or variable == FILE_VARIABLE or not value:
+                continue
+            if variable in variables:
+                self.put(variables[variable].key, value, Origin("environment", variable), self.directory)
+                continue
+            # Other HEADRACE_ variables may exist for other purposes, so only what looks like a setting is an error.
+            names = {known.removeprefix(PREFIX): known for known in variables}
+            name = _close(variable.removeprefix(PREFIX), names, 0.7 if "__" in variable else 0.9)
+            close = names.get(name)
+            if "__" in variable or close:
+                key = variable.removeprefix(PREFIX).lower().replace("__", ".")
+                remedy = f"Did you mean {close}? " if close else ""
+                self.problems.append(
+                    Problem(
+                        f"environment {variable}: there is no setting {key}",
+                        f"{remedy}Every setting is listed in docs/configuration.md and by `headrace config`.",
+                    )
+                )
+
+    def explain(self, error: ValidationError) -> list[Problem]:
+        """Say what pydantic found in words of the file, the variable or the flag."""
+        problems = []
+        for item in error.errors():
+            incomplete = item.get("ctx", {}).get("error")
+            if isinstance(incomplete, IncompleteError):
+                origin = self.origins.get(incomplete.key, DEFAULT)
+                problems.append(Problem(f"{_place(origin)}: {incomplete.what}", incomplete.remedy))
+                continue
+            key = ".".join(str(part) for part in item["loc"][:2])
+            setting = KEYS[key]
+            value = "bad (not shown, it is a secret)" if setting.is_secret else repr(_plain(item["input"]))
+            problems.append(
+                Problem(f"{_place(self.origins.get(key, DEFAULT))}: {key} is {value}", f"Allowed: {setting.allowed}.")
+            )
+        return problems
+
+
+def _place(origin: Origin) -> str:
+    return origin.name if origin.kind in {"file", "flag"} else str(origin)
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _default_home(directory: Path, environ: Mapping[str, str]) -> Path:
+    if (directory / FILE_NAME).is_file() or (directory / ".headrace").is_dir() or _is_clone(directory):
+        return directory / ".headrace"
+    return Path(environ.get("XDG_DATA_HOME") or "~/.local/share") / "headrace"
+
+
+def _is_clone(directory: Path) -> bool:
+    try:
+        project = tomllib.loads((directory / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+    except (OSError, ValueError):
+        return False
+    return isinstance(project, dict) and project.get("name") == "headrace"
+
+
+def file_to_read(file: Path | None, environ: Mapping[str, str], directory: Path) -> Path | None:
+    """The settings file: the one that is named, or the usual one if it is there."""
+    if file is not None:
+        return directory / file.expanduser()
+    if named := environ.get(FILE_VARIABLE):
+        return directory / Path(named).expanduser()
+    usual = directory / FILE_NAME
+    return usual if usual.is_file() else None
+
+
+def _line_of(text: str, section: str, name: str | None) -> str:
+    """`:LINE` of a setting in the file, or nothing where it is written in an unusual way."""
+    current = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line):
+            current = header[1]
+            if name is None and current == section:
+                return f":{number}"
+        elif assignment := re.match(r"\s*([\w.-]+?)\s*=", line):
+            dotted = f"{current}.{assignment[1]}" if current else assignment[1]
+            if dotted == (section if name is None else f"{section}.{name}"):
+                return f":{number}"
+    return ""
+
+
+def _close(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return matches[0] if matches else ""
+
+
+def _bare(where: str) -> str:
+    # A file or a flag is known by its name; a variable needs the word.
+    return where.removeprefix("file ").removeprefix("flag ")
+
+
+def _unknown_section(section: str, table: object, where: str) -> Problem:
+    names = {setting.key.partition(".")[2]: setting.key for setting in KEYS.values()}
+    if not isinstance(table, dict) and section in names:
+        remedy = f"Did you mean {names[section]}? Put it below a line [{names[section].partition('.')[0]}]."
+    else:
+        close = _close(section, SECTIONS)
+        remedy = f"Did you mean [{close}]? " if close else ""
+        remedy += f"Sections: {', '.join(SECTIONS)}."
+    return Problem(f"{where}: there is no section {section!r}", remedy)
+
+
+def unknown_key(key: str, where: str) -> Problem:
+    """The problem of a key that no setting has."""
+    section, _, name = key.partition(".")
+    if section not in SECTIONS:
+        close = _close(key, KEYS)
+        remedy = f"Did you mean {close}? " if close else ""
+        return Problem(f"{_bare(where)}: there is no setting {key!r}", f"{remedy}Sections: {', '.join(SECTIONS)}.")
+    names = tuple(known.partition(".")[2] for known in KEYS if known.startswith(f"{section}."))
+    close = _close(name, names)
+    remedy = f"Did you mean {section}.{close}? " if close else ""
+    return Problem(
+        f"{_bare(where)}: there is no setting {key!r}",
+        f"{remedy}Settings of [{section}]: {', '.join(names)}.",
+    )
+
+
+def config_error(problems: list[Problem]) -> ConfigError:
+    """One error for all problems."""
+    if len(problems) == 1:
+        return ConfigError(problems[0].what, hint=problems[0].remedy)
+    lines = "".join(f"\n  {problem.what}. {problem.remedy}" for problem in problems)
+    return ConfigError(
+        f"{len(problems)} settings are wrong:{lines}",
+        hint="docs/configuration.md lists every setting and what it allows.",
+    )
