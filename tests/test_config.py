@@ -99,6 +99,7 @@ def test_the_file_can_be_named_by_variable_or_argument(tmp_path: Path) -> None:
         ("[spark]\nmax_events_per_batch = 0", "max_events_per_batch is 0", "a whole number from 1"),
         ("[simulator]\nrate = nan", "simulator.rate is nan", "above 0"),
         ("[simulator]\nvehicles = 1.5", "simulator.vehicles is 1.5", "whole number"),
+        ("[paths]\nhome = '~no-such-user/x'", "home directory is not known", "write it out"),
         ("[simulator\nvehicles = 1", "is not valid TOML", "Correct the line"),
     ],
 )

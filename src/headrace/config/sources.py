@@ -67,7 +67,12 @@ class Found:
             self.problems.append(unknown_key(key, str(origin)))
             return
         if KEYS[key].is_path and isinstance(value, str | Path) and str(value):
-            value = base / Path(value).expanduser()
+            try:
+                value = base / Path(value).expanduser()
+            except RuntimeError:
+                what = f"{_place(origin)}: {key} is {str(value)!r}, whose home directory is not known"
+                self.problems.append(Problem(what, f"Allowed: {KEYS[key].allowed}; write it out instead of ~."))
+                return
         section, _, name = key.partition(".")
         self.values.setdefault(section, {})[name] = value
         self.origins[key] = origin
