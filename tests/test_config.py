@@ -150,6 +150,8 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 def test_a_named_file_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*absent\.toml: No such file"):
         load(tmp_path, file=Path("absent.toml"))
+    with pytest.raises(ConfigError, match=r"cannot read .*~no-such-user/absent\.toml"):
+        load(tmp_path, environ={"HEADRACE_CONFIG": "~no-such-user/absent.toml"})
 
 
 def test_a_binary_file_is_explained(tmp_path: Path) -> None:

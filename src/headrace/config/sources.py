@@ -185,12 +185,19 @@ def _is_clone(directory: Path) -> bool:
     return isinstance(project, dict) and project.get("name") == "headrace"
 
 
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:  # the home of nobody: it will not be found, and the message shows what was written
+        return path
+
+
 def file_to_read(file: Path | None, environ: Mapping[str, str], directory: Path) -> Path | None:
     """The settings file: the one that is named, or the usual one if it is there."""
     if file is not None:
-        return directory / file.expanduser()
+        return directory / _expanded(file)
     if named := environ.get(FILE_VARIABLE):
-        return directory / Path(named).expanduser()
+        return directory / _expanded(Path(named))
     usual = directory / FILE_NAME
     return usual if usual.is_file() else None
 
