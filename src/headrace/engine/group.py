@@ -121,7 +121,8 @@ class Group:
             saved["since"] = now
         watermark = self._advance(saved, arrivals, now)
         segments.put(_CLOCK, record_to_bytes(saved))
-        rows = pl.concat(arrivals.rows) if arrivals.rows else self._schema.to_frame()
+        # Not every source sends what its rows were made of along with them.
+        rows = pl.concat(arrivals.rows, how="diagonal") if arrivals.rows else self._schema.to_frame()
         partials = pl.concat(arrivals.partials) if arrivals.partials else None
         outcome = self._operator.turn(_Own(segments), Turn(rows, watermark, now, partials, before))
         return Departures(outcome, watermark if outcome.watermark is None else outcome.watermark, now, watermark)

@@ -27,6 +27,8 @@ PANE_TIMING = "pane_timing"
 PANE_IS_LAST = "pane_is_last"
 PANE_MODE = "pane_mode"
 IS_RETRACTION = "is_retraction"
+#: A column beside a row's own: the Kafka value it was decoded from, so that a late event can be told in full.
+ORIGINAL = "original_value"
 
 
 @dataclass(frozen=True, slots=True)

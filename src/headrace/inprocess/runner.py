@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from headrace.engine import MemorySegments
+from headrace.engine.frames import stacked
 from headrace.engine.group import Arrivals, Group, Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
-from headrace.errors import PlanError
+from headrace.errors import PlanError, StateError
 from headrace.stream.handover import hand_over
 from headrace.stream.intake import take_in, timekeeping
 from headrace.stream.pipeline import Pipeline, compile_plan
@@ -79,19 +80,29 @@ class Runner:
         snapshot: Snapshot | None = None,
         prepare: bool = True,
     ) -> None:
-        self.pipeline = stream if isinstance(stream, Pipeline) else compile_plan(stream.node, stream.schema)
+        # Late rows are shown as they came, so no column is left out.
+        self.pipeline = (
+            stream if isinstance(stream, Pipeline) else compile_plan(stream.node, stream.schema, prune=False)
+        )
         self._groups = key_groups
         self._prepare = prepare
-        self._now: int | None = None
         self._watermark: int | None = None
+        self._partitions: dict[int, dict[str, None]] = {number: {} for number in range(len(self.pipeline.entries))}
         stages = len(self.pipeline.stages)
         contents = snapshot or [[{} for _ in range(key_groups)] for _ in range(stages)]
+        if len(contents) != stages or any(len(stage) != key_groups for stage in contents):
+            found = f"{len(contents)} stages of {', '.join(str(len(stage)) for stage in contents)} key groups"
+            raise StateError(
+                f"the snapshot has {found}, the runner has {stages} of {key_groups}",
+                hint="Continue with the number of key groups and the stateful steps that the snapshot was taken with.",
+            )
         self._segments = [[MemorySegments(content) for content in stage] for stage in contents]
         chained = (Timekeeping(perfect()),)
         self._stages = [
             Group(stage.operator, timekeeping(self.pipeline) if number == 0 else chained, stage.schema)
             for number, stage in enumerate(self.pipeline.stages)
         ]
+        self._now = self._stages[0].now(self._segments[0][0])
 
     def snapshot(self) -> Snapshot:
         """Return the state of every stage and key group, to continue from it in another runner."""
@@ -109,7 +120,7 @@ class Runner:
         Args:
             rows: The rows of the only source; or by source name; or by source name and partition.
             now: Processing time in microseconds since the epoch; stays where it was if not given.
-            watermark: What a source with the `perfect()` strategy says its watermark is.
+            watermark: What sources with the `perfect()` strategy say their watermark is, in all of their partitions.
         """
         self._now = self._now if now is None else max(now, self._now or now)
         arrivals = [Arrivals(now=self._now) for _ in range(self._groups)]
@@ -135,7 +146,9 @@ class Runner:
         if watermark is not None:
             for arrival in arrivals:
                 arrival.seen.extend(
-                    Seen(number, "0", {"watermark": watermark}) for number in range(len(self.pipeline.entries))
+                    Seen(number, partition, {"watermark": watermark})
+                    for number, partitions in self._partitions.items()
+                    for partition in (partitions or ["0"])
                 )
         return self._run_stages(arrivals, dismissed)
 
@@ -146,7 +159,9 @@ class Runner:
     def _fed(self, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None) -> list[tuple[int, str, Rows]]:
         if rows is None:
             return []
-        names = {entry.source.name: number for number, entry in enumerate(self.pipeline.entries)}
+        names: dict[str, list[int]] = {}
+        for number, entry in enumerate(self.pipeline.entries):
+            names.setdefault(entry.source.name, []).append(number)
         if isinstance(rows, pl.DataFrame):
             if len(names) > 1:
                 raise PlanError(f"rows for which source? There are {', '.join(names)}", hint="Give a mapping by name.")
@@ -156,8 +171,10 @@ class Runner:
             if name not in names:
                 raise PlanError(f"there is no source {name!r}", hint=f"The sources are: {', '.join(names)}.")
             parts = {"0": given} if isinstance(given, pl.DataFrame) else given
-            schema = self.pipeline.entries[names[name]].source.schema
-            fed += [(names[name], partition, _conform(part, schema, name)) for partition, part in parts.items()]
+            for number in names[name]:  # one source may stand at several places of a plan
+                schema = self.pipeline.entries[number].source.schema
+                self._partitions[number] |= dict.fromkeys(parts)
+                fed += [(number, partition, _conform(part, schema, name)) for partition, part in parts.items()]
         return fed
 
     def _run_stages(self, arrivals: list[Arrivals], dismissed: list[pl.DataFrame]) -> Batch:
@@ -165,25 +182,26 @@ class Runner:
         left: list[pl.DataFrame] = []
         reached = BEGINNING
         for number in range(len(self.pipeline.stages)):
-            left, marks = [], []
+            left, marks, own = [], [], []
             for group, arrival in enumerate(arrivals):
                 departures = self._stages[number].turn(self._segments[number][group], arrival)
                 outcome = hand_over(self.pipeline, number, departures.outcome)
                 marks.append(departures.watermark)
+                own.append(departures.reached)
                 left += [] if outcome.rows is None else [outcome.rows]
                 late += [] if outcome.late is None else [outcome.late]
                 dismissed += [] if outcome.dismissed is None else [outcome.dismissed]
             reached = min(marks)
             if number == 0:
-                self._watermark = reached
+                self._watermark = min(own)
             if number + 1 < len(self.pipeline.stages):
                 arrivals = self._onward(number + 1, left, reached)
         rows = pl.concat(left) if left else None
         results = self.pipeline.finish(rows) if rows is not None else self.pipeline.schema.to_frame()
         return Batch(
-            results.select(list(self.pipeline.schema)),
-            pl.concat(late, how="diagonal") if late else None,
-            pl.concat(dismissed, how="diagonal") if dismissed else None,
+            results,
+            stacked(late),
+            stacked(dismissed),
             reached,
         )
 
@@ -205,8 +223,8 @@ def run(stream: Stream, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]], *,
     last = runner.finish()
     return Batch(
         pl.concat([first.results, last.results]),
-        first.late,
-        first.dismissed,
+        stacked([part for part in (first.late, last.late) if part is not None]),
+        stacked([part for part in (first.dismissed, last.dismissed) if part is not None]),
         last.watermark,
     )
 

@@ -9,24 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.engine.operator import (
-    EVENT_TIME,
-    IS_RETRACTION,
-    PANE_INDEX,
-    PANE_IS_LAST,
-    PANE_MODE,
-    PANE_TIMING,
-    WINDOW_END,
-    WINDOW_START,
-)
+import polars as pl
+
+from headrace.engine.operator import EVENT_TIME, WINDOW_END, WINDOW_START
 from headrace.windows.fold import Fold
+from headrace.windows.sliced import only_pane
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from headrace.windows.aggregates import Aggregate
 
-_PANE = (EVENT_TIME, WINDOW_START, WINDOW_END, PANE_INDEX, PANE_TIMING, PANE_IS_LAST, PANE_MODE, IS_RETRACTION)
+_BOUNDS = (WINDOW_START, WINDOW_END)
 
 
 @dataclass(frozen=True)
@@ -35,6 +27,7 @@ class ChainedFold:
 
     keys: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
+    step: str = "aggregate"
     fold: Fold = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +35,7 @@ class ChainedFold:
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Fold one key group's results of a window."""
-        return self.fold.partials(frame, _PANE)
+        return self.fold.partials_of(self.step, frame, _BOUNDS)
 
     @property
     def text(self) -> str:
@@ -51,4 +44,8 @@ class ChainedFold:
 
     def finish(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Merge the folds of all key groups of a batch."""
-        return self.fold.results(self.fold.merged(frame, _PANE), _PANE)
+        results = self.fold.results(self.fold.merged(frame, _BOUNDS), _BOUNDS)
+        # By the window alone, whatever a step in between made of the event time or the pane.
+        last_instant = (pl.col(WINDOW_END).to_physical() - 1).cast(results.schema[WINDOW_END]).alias(EVENT_TIME)
+        values = [name for name in results.columns if name not in _BOUNDS]
+        return results.select(*values, last_instant, *_BOUNDS, *only_pane())

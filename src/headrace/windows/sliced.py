@@ -190,12 +190,19 @@ def single_pane(results: pl.DataFrame, *, start: int, end: int) -> pl.DataFrame:
         pl.lit(end - 1, dtype=pl.Int64).cast(_UTC).alias(EVENT_TIME),
         pl.lit(start, dtype=pl.Int64).cast(_UTC).alias(WINDOW_START),
         pl.lit(end, dtype=pl.Int64).cast(_UTC).alias(WINDOW_END),
+        *only_pane(),
+    )
+
+
+def only_pane() -> list[pl.Expr]:
+    """Give the columns that say that a window fires this once."""
+    return [
         pl.lit(0, dtype=pl.Int64).alias(PANE_INDEX),
         pl.lit("on_time").alias(PANE_TIMING),
         pl.lit(value=True).alias(PANE_IS_LAST),
         pl.lit("value").alias(PANE_MODE),
         pl.lit(value=False).alias(IS_RETRACTION),
-    )
+    ]
 
 
 @dataclass

@@ -1,0 +1,35 @@
+"""Frames that do not quite fit together.
+
+Rows that were dismissed or came late are put side by side for people to look at: those of a source, those after a
+step that changed a column's type, those of a later stage. None of them may be lost because another has other columns.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+
+def stacked(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
+    """Put frames of any columns below each other; a column whose types differ becomes text. None for no frames.
+
+    >>> numbers, words = pl.DataFrame({"v": [1], "w": [2]}), pl.DataFrame({"v": ["x"]})
+    >>> stacked([numbers, words]).rows()
+    [('1', 2), ('x', None)]
+    """
+    if len(frames) < 2:
+        return frames[0] if frames else None
+    kinds: dict[str, set[pl.DataType]] = {}
+    for frame in frames:
+        for name, kind in frame.schema.items():
+            kinds.setdefault(name, set()).add(kind)
+    mixed = [name for name, found in kinds.items() if len(found) > 1]
+    return pl.concat([_as_text(frame, mixed) for frame in frames], how="diagonal")
+
+
+def _as_text(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    texts = []
+    for name in names:
+        if name in frame.columns and frame.schema[name] != pl.String:
+            values = frame.get_column(name).to_list()
+            texts.append(pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String))
+    return frame.with_columns(texts)
