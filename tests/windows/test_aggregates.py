@@ -48,7 +48,7 @@ def in_time(items: list[Item]) -> list[tuple[int, float]]:
 
 def oldest(items: list[Item]) -> float | None:
     pairs = in_time(items)
-    return pairs[0][1] if pairs else None
+    return [v for t, v in pairs if t == pairs[0][0]][-1] if pairs else None
 
 
 CASES: dict[str, tuple[w.Aggregate, Callable[[list[Item]], Any]]] = {

@@ -273,7 +273,7 @@ class Variance(_OfColumn):
 
 @dataclass(frozen=True)
 class ByTime(_OfColumn):
-    """The value of the newest or the oldest row; of rows with the same time, the largest or the smallest value."""
+    """The value of the newest or the oldest row; of rows with the same time, the largest value."""
 
     by: pl.Expr = field(compare=False)
     newest: bool
@@ -306,12 +306,11 @@ class ByTime(_OfColumn):
             at = pl.when(value.is_not_null()).then(time)
             newest = value.max_by(pl.struct(at.alias("time"), value.alias("value")))
             return [newest.alias(f"{name}.value"), at.max().alias(f"{name}.time")]
-        known = value.is_not_null()
-        order = pl.struct(time.filter(known).alias("time"), value.filter(known).alias("value"))
-        return [
-            value.filter(known).min_by(order).alias(f"{name}.value"),
-            time.filter(known).min().alias(f"{name}.time"),
-        ]
+        # Nulls come first in min_by too, and a tie should go to the larger value here as well: filter, then sort what
+        # is left.
+        at = time.filter(value.is_not_null()).min()
+        there = value.filter((time == at) & value.is_not_null())
+        return [there.sort().last().alias(f"{name}.value"), at.alias(f"{name}.time")]
 
     def describe(self) -> str:
         """Write the aggregate as a user writes it."""
@@ -426,7 +425,7 @@ def std(of: Column, *, ddof: int = 1) -> Variance:
 
 
 def first(of: Column, *, by: Column = EVENT_TIME) -> ByTime:
-    """Take the value of the oldest row; of two at the same time, the smaller value.
+    """Take the value of the oldest row; of two at the same time, the larger value.
 
     Args:
         of: The column; rows where it is null are left out.

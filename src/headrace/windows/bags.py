@@ -247,8 +247,7 @@ def bag_extreme(of: pl.Expr, label: str, *, largest: bool) -> Bag:
 
 def bag_by_time(of: pl.Expr, label: str, by: pl.Expr, *, newest: bool) -> Bag:
     """Make `latest` or `first` that understands retractions."""
-    ordered = pl.col("value").sort_by("time", "value")
-    pick = ordered.last() if newest else ordered.first()
+    pick = pl.col("value").sort_by(["time", "value"], descending=[not newest, False]).last()
     bag = _bag(f"{'latest' if newest else 'first'}({label})", {"value": of, "time": by}, pick, _valued)
     return replace(bag, signed=True)
 
