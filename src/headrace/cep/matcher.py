@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 #: Steps that one start row may take where path conditions forbid to remember failures.
 DEFAULT_MAX_STEPS = 5_000_000
 
+#: Bytes for remembering failures from one start row to the next; beyond, each start row remembers its own only.
+_MAX_TABLE = 256 * 1024 * 1024
+
 
 class MatchLimitError(JobError):
     """A pattern whose conditions depend on the match took more steps, or kept more partial matches, than allowed."""
@@ -115,7 +118,8 @@ class Rows:
     Args:
         count: How many there are.
         masks: By condition number, a boolean per row; for every condition of kind "mask".
-        paths: By condition number, a function of row and path; for every condition of kind "path".
+        paths: By condition number, a function of row and path; for every condition of kind "path". If it has a mask as
+            well, the function is asked only where the mask is true.
         times: Microseconds per row, ascending; needed where the program has time bounds.
         starts_partition: Whether row 0 is the first of its partition, which `AnchorStart` asks.
         complete: Whether no row will follow; if not, a match that may still change with the next row is not decided.
@@ -205,7 +209,10 @@ class Matcher:
         self.program = program
         self.rows = rows
         self.max_steps = max_steps
-        self._size = len(program.instructions)
+        # Ways part only at splits, so only there failures are noted: a line per row, a place in it per split.
+        splits = [at for at, instruction in enumerate(program.instructions) if isinstance(instruction, Split)]
+        self._size = len(splits)
+        self._column = dict(zip(splits, range(len(splits)), strict=True))
         if program.within is not None and rows.times is None:
             raise HeadraceError("a pattern with a time bound needs the times of the rows")
         masks = {number: mask.astype(bool, copy=False).tobytes() for number, mask in rows.masks.items()}
@@ -214,7 +221,8 @@ class Matcher:
         # Without a time bound a failed (row, instruction) fails for every start row, so one table serves all of them.
         # The place after the last row of a partition is not the first row of the next: each partition has a line more.
         lines = rows.count + (1 if rows.ends is None else len(rows.ends))
-        self._failed = bytearray(lines * self._size) if program.within is None else None
+        cells = lines * self._size
+        self._failed = bytearray(cells) if program.within is None and cells <= _MAX_TABLE else None
 
     def match_from(self, start: int) -> Match | None:
         """Return the first match in preference order that begins at a row, or None."""
@@ -228,7 +236,7 @@ class Matcher:
 
     def attempt(self, start: int) -> Attempt:
         """Try to match from a row, and say whether rows to come could change the answer."""
-        rows, size, code, forgetful = self.rows, self._size, self._code, self._forgetful
+        rows, size, code, forgetful, column = self.rows, self._size, self._code, self._forgetful, self._column
         first, count, partition = self._partition(start)
         limit, open_end = self._reach(start, first, count)
         failed = self._failed
@@ -266,7 +274,7 @@ class Matcher:
                         seen_with_path.add(key)
                         keep.append(path)
                 elif failed is not None:
-                    place = (row + partition) * size + at
+                    place = (row + partition) * size + column[at]
                     if failed[place]:
                         alive = False
                     else:
@@ -383,9 +391,9 @@ def _bind(
         if number in masks:
             part = np.frombuffer(masks[number], dtype=np.bool_) == wanted
             mask = part if mask is None else mask & part
-        elif number in rows.paths:
+        if number in rows.paths:
             asks.append((rows.paths[number], wanted))
-        else:
+        elif number not in masks:
             raise HeadraceError(f"condition {number} of the pattern has neither a mask nor a function")
     packed = None if mask is None else mask.tobytes()
     if not asks:

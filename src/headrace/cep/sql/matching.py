@@ -162,11 +162,7 @@ def find_matches(
         labels: The variables of the pattern.
     """
     asked = [condition for condition in conditions.values() if condition.mask is not None or condition.path is not None]
-    masks = {
-        number: table.mask(condition.mask)
-        for number, condition in enumerate(asked)
-        if condition.path is None and condition.mask is not None
-    }
+    masks = {number: table.mask(condition.mask) for number, condition in enumerate(asked) if condition.mask is not None}
     paths = PathConditions(table, conditions)
     functions = {
         number: paths.condition(condition.label) for number, condition in enumerate(asked) if condition.path is not None

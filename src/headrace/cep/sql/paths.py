@@ -28,7 +28,7 @@ from headrace.cep.sql.datatypes import NULL
 from headrace.cep.sql.expressions import Evaluator, compile_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from headrace.cep.sql.table import Table
 
@@ -38,7 +38,7 @@ _KEPT_ROWS = 8
 _ANY_COLUMN = ColumnValue("", NULL)
 """Stands for the body where only the place matters, so that several navigations share one tracker."""
 
-States: TypeAlias = tuple[Any, ...]
+States: TypeAlias = "Sequence[Any]"
 Asked: TypeAlias = tuple[int, Path, States]
 """What a condition sees: the row at hand, the path before it, and the states at the end of that path."""
 
@@ -73,49 +73,48 @@ class PathConditions:
         self._trackers: list[_Tracker] = []
         self._numbers: dict[Bound, int] = {}
         self._functions: dict[str, Evaluator] = {}
-        masks: dict[str, bytes | None] = {}
+        self._updates: dict[str, tuple[tuple[int, Callable[[Any, int, str], Any]], ...]] = {}
         for label, condition in conditions.items():
             if condition.path is not None:
-                masks[label] = None if condition.mask is None else table.mask(condition.mask).tobytes()
                 self._functions[label] = compile_function(condition.path, lambda leaf, own=label: self._leaf(leaf, own))  # type: ignore[misc]
-        self._masks = masks
         self._initial: States = tuple(tracker.initial for tracker in self._trackers)
 
     def condition(self, label: str) -> PathCondition:
         """The condition of a variable as the matcher asks it."""
-        function, mask = self._functions[label], self._masks[label]
+        function, states = self._functions[label], self._states
         if not self._trackers:
-            if mask is None:
-                return lambda row, path: function((row, path, ())) is True
-            return lambda row, path: bool(mask[row]) and function((row, path, ())) is True
-
-        def ask(row: int, path: Path) -> bool:
-            if mask is not None and not mask[row]:
-                return False
-            return function((row, path, self._states(path))) is True
-
-        return ask
+            return lambda row, path: function((row, path, ())) is True
+        return lambda row, path: function((row, path, states(path))) is True
 
     def _states(self, path: Path) -> States:
         memo: States | None = path.memo
         if memo is not None:
             return memo
-        behind: list[Path] = []
-        node: Path | None = path
-        while node is not None and node.parent is not None and node.memo is None:
-            behind.append(node)
-            node = node.parent
-        memo = self._initial if node is None or node.parent is None else node.memo
+        parent = path.parent
+        if parent is None:
+            return self._initial
+        # Nearly always the link before was asked already; else walk back to one that was.
+        behind = [path]
+        while parent.parent is not None and parent.memo is None:
+            behind.append(parent)
+            parent = parent.parent
+        states: States = self._initial if parent.parent is None else parent.memo
         for link in reversed(behind):
-            row, label = link.row, link.label
-            memo = tuple(
-                [
-                    tracker.update(state, row, label) if tracker.counts(label) else state
-                    for tracker, state in zip(self._trackers, memo, strict=True)
-                ]
+            states = link.memo = self._step(states, link.row, link.label)
+        return states
+
+    def _step(self, states: States, row: int, label: str) -> States:
+        updates = self._updates.get(label)
+        if updates is None:
+            updates = self._updates[label] = tuple(
+                (place, tracker.update) for place, tracker in enumerate(self._trackers) if tracker.counts(label)
             )
-            link.memo = memo
-        return memo
+        if not updates:
+            return states
+        stepped = list(states)
+        for place, update in updates:
+            stepped[place] = update(stepped[place], row, label)
+        return stepped
 
     # Leaves
 
