@@ -61,9 +61,9 @@ class ClassArchive:
         """
         # Whatever is wrong with an archive, the JVM starts without it; it need not talk about that.
         quiet = ["-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
+        self._remove_stale()
         if self.path.exists():
             return [*quiet, f"-XX:SharedArchiveFile={self.path}"], ""
-        self._remove_stale()
         draft = self.path.with_suffix(f".{os.getpid()}-{time.monotonic_ns()}{_DRAFT}")
         return [*quiet, f"-XX:ArchiveClassesAtExit={draft}"], str(draft)
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.broker import archive
 from headrace.broker.archive import ClassArchive
 from headrace.broker.connection import Connection
 from headrace.broker.datadir import BrokerState, DataDirectory
@@ -135,6 +136,8 @@ class Launcher:
             self.data.write_state(state)
         except BaseException:
             process.stop()
+            if draft:
+                archive.adopt(Path(draft), clean=False)
             raise
         log.info("Kafka %s runs at %s:%d, process %d, log %s", KAFKA_VERSION, HOST, port, state.pid, self.data.log_file)
         return process, state

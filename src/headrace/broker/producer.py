@@ -24,7 +24,7 @@ from headrace.broker.topics import missing_topic
 from headrace.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from confluent_kafka import Message
@@ -310,7 +310,7 @@ class TransactionalProducer(Producer):
             BrokerError: Kafka cannot be reached or refuses.
         """
         if not self._ready:
-            self._do(lambda: self._client.init_transactions(self._timeout))
+            self._do(self._client.init_transactions, self._timeout)
             self._ready = True
 
     def begin(self) -> None:
@@ -321,50 +321,57 @@ class TransactionalProducer(Producer):
             BrokerError: Kafka cannot be reached or refuses.
         """
         self.prepare()
-        self._do(self._client.begin_transaction)
+        self._do(lambda _: self._client.begin_transaction(), self._timeout)
 
     def commit(self) -> None:
         """Make everything since `begin` visible; waits until all of it has arrived.
 
         Raises:
-            FencedError: Another producer has taken over; nothing is visible.
-            BrokerError: Something could not be delivered. Call `abort`.
+            FencedError: Another producer has taken over; nothing is visible. BrokerError: Something could not be
+            delivered, or Kafka went away in between. Whether the records are visible
+                can only be found out by reading; go on with a new producer.
         """
-        self._do(lambda: self._client.commit_transaction(self._timeout))
+        self._do(self._client.commit_transaction, self._timeout)
         self._raise_failure()
 
-    def abort(self) -> None:
+    def abort(self, timeout: float | None = None) -> None:
         """Drop everything since `begin`.
+
+        Args:
+            timeout: Seconds to wait, the producer's time-out if not given.
 
         Raises:
             FencedError: Another producer has taken over; nothing is visible anyway.
             BrokerError: Kafka cannot be reached or refuses; it gives up the transaction by itself after the time-out.
         """
-        self._client.purge()
-        self._do(lambda: self._client.abort_transaction(self._timeout))
+        self._do(self._client.abort_transaction, self._timeout if timeout is None else timeout)
         self._failed = None  # what failed is what was dropped
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """A block whose records become visible when it ends, and never if it raises."""
+        """A block whose records become visible when it ends, and never if it raises.
+
+        The one exception is an error while committing; see `commit`.
+        """
         self.begin()
         try:
             yield self
             self.commit()
         except BaseException:
-            # The first error is the one to see. A fenced producer has nothing left to abort.
+            # The first error is the one to see, and it may be a Ctrl-C. A fenced producer has nothing left to abort.
             with contextlib.suppress(BrokerError):
-                self.abort()
+                self.abort(min(self._timeout, 5.0))
             raise
 
-    def _do(self, step: Any) -> None:
-        deadline = time.monotonic() + self._timeout
+    def _do(self, step: Callable[[float], None], timeout: float) -> None:
+        deadline = time.monotonic() + timeout
         while True:
             try:
-                step()
+                step(max(0.1, deadline - time.monotonic()))
             except KafkaException as error:
                 cause = kafka_error(error)
                 if cause.retriable() and time.monotonic() < deadline:
+                    time.sleep(0.05)
                     continue
                 raise self._error(cause, "") from error
             return
