@@ -13,8 +13,10 @@ from headrace.broker.consumer import Consumer
 from headrace.broker.producer import Producer
 from headrace.broker.topics import TopicSpec, commit_spec, dead_letter_spec, late_spec
 from headrace.events import Codec
+from headrace.spark.batch import run_batch
 from headrace.spark.progress import BatchDone
 from headrace.spark.runner import RunOptions, run_jobs
+from headrace.spark.session import spark_settings, start_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headrace.broker import EmbeddedBroker
+    from headrace.spark.batch import Answer
     from headrace.spark.progress import RunEvent
     from headrace.stream import Job
 
@@ -77,6 +80,17 @@ class Bench:
             return last is not None and last >= watermark
 
         return self.run(*jobs, until=reached, **changes)
+
+    def batch(self, *jobs: Job, **changes: Any) -> dict[str, Answer]:
+        """Run jobs over all that their topics hold."""
+        settings = spark_settings(
+            jars=self.jars, state_partitions=2, driver_memory="2g", local_directory=self.checkpoint.parent / "local"
+        )
+        spark = start_session("batch", master="local[2]", settings=settings)
+        try:
+            return run_batch(spark, jobs, self.broker.connection, **changes)
+        finally:
+            spark.stop()
 
     def read(self, topic: str) -> pl.DataFrame:
         with Consumer(self.broker.connection, [topic]) as consumer:

@@ -48,16 +48,18 @@ class ArrowStage:
         topics: The source topics; the order numbers them.
         groups: Key groups per job.
         codec: Reads Kafka values.
+        known: Each job's watermark before this batch, where it is known from the start; else the driver tells it.
     """
 
     pipelines: dict[str, Pipeline]
     topics: tuple[str, ...]
     groups: int
     codec: Codec
+    known: dict[str, int] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn the records of a task into exchange rows."""
-        known = watermarks_before()
+        known = watermarks_before() if self.known is None else self.known
         loads = [_Load() for _ in self.pipelines]
         dead: list[pl.DataFrame] = []
         for batch in batches:

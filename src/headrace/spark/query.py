@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.spark.arrow_stage import PARTITION_SHIFT, TOPIC_SHIFT, ArrowStage
 from headrace.spark.exchange import SPARK_SCHEMA
 from headrace.spark.stateful_stage import StatefulStage
+from headrace.spark.work import StageWork
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ def stateful(
     """Chain as many stateful stages as the longest job has."""
     pipelines = {job.name: job.pipeline for job in jobs}
     for level in range(max(len(pipeline.stages) for pipeline in pipelines.values())):
-        stage = StatefulStage(pipelines, groups, level, partitions)
+        stage = StatefulStage(StageWork(pipelines, groups, level, partitions))
         rows = rows.groupBy("group").transformWithStateInPandas(stage, SPARK_SCHEMA, "Update", "None")
     return rows
 

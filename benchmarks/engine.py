@@ -1,0 +1,254 @@
+"""Events per second end to end, from a filled Kafka topic, beside what Spark alone reaches on it in the same run.
+
+    python -m benchmarks.engine            # prints a table, writes benchmarks/results/engine.json
+
+The topic is filled first (20,000 vehicles at 1 Hz), the broker runs on the same cores. Contestants take turns; each
+figure is the median of its turns. A streaming contestant reads the topic in batches of a fixed number of events and is
+timed from the end of its second batch (the first ones start Java code and Python workers) to the end of its last.
+
+- `read`: Spark sums the lengths of the values. Nothing can be faster through Spark's Kafka source.
+- `vehicle-distribution`: newest position per vehicle, vehicles per cell, sliding 30 s every 5 s; results to Kafka,
+  exactly once.
+- `delay-quantiles`: p50, p90, p99 of the delay per cell, sliding 5 min every 5 s; results to Kafka, exactly once.
+- `native tumbling count`: Spark's own window operator counts per vehicle in 5 s windows, by Kafka's key and timestamp,
+  so it decodes nothing; results to nowhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import statistics
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from headrace.broker import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings, Topics
+from headrace.events import VehiclePosition
+from headrace.geo import h3_cell
+from headrace.spark.progress import BatchDone
+from headrace.spark.runner import RunOptions, run_jobs
+from headrace.spark.session import spark_settings, start_session
+from headrace.stream import Job, Stream
+from headrace.time import bounded
+from headrace.transit.arrivals import Disorder
+from headrace.transit.feed import simulate
+from headrace.transit.jobs import all_jobs
+from headrace.transit.simulator import Fleet
+from headrace.transit.topics import VEHICLE_POSITIONS, topics
+from headrace.windows import count, sliding
+from headrace.windows.sketches import quantile
+
+if TYPE_CHECKING:
+    from headrace.spark.progress import RunEvent
+
+RESULTS = Path(__file__).parent / "results" / "engine.json"
+console = Console()
+
+DELAYS = Job(
+    name="delay-quantiles",
+    description="Delay per cell",
+    stream=(
+        Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
+        .watermark(bounded("1s"), idle_after="30s")
+        .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
+        .filter(pl.col("cell").is_not_null() & pl.col("delay").is_not_null())
+        .key_by("cell")
+        .window(sliding("5min", every="5s"))
+        .aggregate(delay=quantile("delay", [0.5, 0.9, 0.99]), n=count())
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What every contestant stands on."""
+
+    broker: EmbeddedBroker
+    jars: list[Path]
+    directory: Path
+    events: int
+    batch: int
+
+
+def fill(broker: EmbeddedBroker, *, vehicles: int, seconds: int) -> int:
+    """Fill the topic as fast as possible; returns the number of events."""
+    fleet = Fleet(vehicles=vehicles, seed=1, start=datetime.now(UTC) - timedelta(seconds=seconds + 10))
+    report = simulate(
+        fleet,
+        broker.connection,
+        speed=math.inf,
+        duration=seconds,
+        disorder=Disorder.none(),
+        stop_events=False,
+    )
+    return report.positions
+
+
+def read_only(ground: Ground) -> float:
+    """Events/s when Spark only sums the lengths of the values."""
+    spark = _session(ground)
+    try:
+        rows = (
+            spark.read.format("kafka")
+            .options(**ground.broker.connection.spark_options())
+            .option("subscribe", VEHICLE_POSITIONS)
+            .load()
+            .selectExpr("sum(length(value)) AS bytes", "count(*) AS events")
+        )
+        rows.collect()
+        started = time.perf_counter()
+        counted = rows.collect()[0]["events"]
+        return float(counted / (time.perf_counter() - started))
+    finally:
+        spark.stop()
+
+
+def native_tumbling(ground: Ground) -> float:
+    """Events/s of Spark's own window operator, which decodes nothing."""
+    from pyspark.sql.functions import window
+
+    spark = _session(ground)
+    try:
+        rows = (
+            spark.readStream.format("kafka")
+            .options(**ground.broker.connection.spark_options())
+            .option("subscribe", VEHICLE_POSITIONS)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", ground.batch)
+            .load()
+        )
+        counted = rows.withWatermark("timestamp", "1 second").groupBy("key", window("timestamp", "5 seconds"))
+        with tempfile.TemporaryDirectory(dir=ground.directory) as checkpoint:
+            query = (
+                counted.count()
+                .writeStream.format("noop")
+                .outputMode("update")
+                .option("checkpointLocation", checkpoint)
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            done = [p for p in query.recentProgress if p.numInputRows][2:]
+            seconds = sum(p.durationMs["triggerExecution"] for p in done) / 1000
+            return float(sum(p.numInputRows for p in done) / seconds)
+    finally:
+        spark.stop()
+
+
+def streaming(ground: Ground, job: Job) -> float:
+    """Events/s of a job, from Kafka to Kafka."""
+    marks: list[tuple[float, int]] = []
+    stop = threading.Event()
+    total = 0
+
+    def report(event: RunEvent) -> None:
+        nonlocal total
+        if isinstance(event, BatchDone) and event.rows_in:
+            total += event.rows_in
+            marks.append((time.perf_counter(), event.rows_in))
+            if total >= ground.events:
+                stop.set()
+
+    with tempfile.TemporaryDirectory(dir=ground.directory) as directory:
+        options = RunOptions(
+            connection=ground.broker.connection,
+            checkpoint=Path(directory) / "checkpoint",
+            jars=ground.jars,
+            max_events_per_batch=ground.batch,
+            driver_memory="3g",
+        )
+        run_jobs([job], options, report, stop)
+    if len(marks) < 4:
+        raise SystemExit(f"{len(marks)} batches are too few to time; raise --seconds or lower --batch")
+    return sum(rows for _, rows in marks[2:]) / (marks[-1][0] - marks[1][0])
+
+
+def _session(ground: Ground) -> Any:
+    settings = spark_settings(
+        jars=ground.jars, state_partitions=2, driver_memory="3g", local_directory=ground.directory / "local"
+    )
+    return start_session("benchmark", master="local[2]", settings=settings)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--vehicles", type=int, default=20_000)
+    parser.add_argument("--seconds", type=int, default=200, help="event time to fill, at one event a vehicle and second")
+    parser.add_argument("--batch", type=int, default=500_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", action="append", default=[], help="contestants to run; all if none is named")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.vehicles, chosen.seconds, chosen.batch, chosen.repeat = 2_000, 60, 15_000, 1
+    jobs = {"vehicle-distribution": all_jobs()["vehicle-distribution"], "delay-quantiles": DELAYS}
+    contestants: dict[str, Any] = {
+        "read": read_only,
+        **{name: (lambda ground, job=job: streaming(ground, job)) for name, job in jobs.items()},
+        "native tumbling count": native_tumbling,
+    }
+    contestants = {name: run for name, run in contestants.items() if not chosen.only or name in chosen.only}
+    with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory)
+        with EmbeddedBroker(ServerSettings(data_dir=home / "kafka", memory="1g")) as broker:
+            Topics(broker.connection).ensure(topics([job.result_topic for job in jobs.values()]))
+            started = time.perf_counter()
+            events = fill(broker, vehicles=chosen.vehicles, seconds=chosen.seconds)
+            console.print(f"{events:,} events in {time.perf_counter() - started:.1f} s")
+            ground = Ground(broker, list(JarCache().get(SPARK_CONNECTOR)), home, events, chosen.batch)
+            figures: dict[str, list[float]] = {name: [] for name in contestants}
+            for turn in range(chosen.repeat):
+                for name, run in contestants.items():
+                    figures[name].append(run(ground))
+                    console.print(f"turn {turn + 1}: {name} {figures[name][-1]:,.0f} events/s")
+    show(figures, chosen, events)
+
+
+def show(figures: dict[str, list[float]], chosen: argparse.Namespace, events: int) -> None:
+    medians = {name: statistics.median(values) for name, values in figures.items() if values}
+    floor = medians.get("read")
+    table = Table("contestant", "events/s (median)", "of reading alone", "turns")
+    for name, median in medians.items():
+        share = f"{median / floor:.2f}" if floor else "-"
+        table.add_row(name, f"{median:,.0f}", share, ", ".join(f"{value:,.0f}" for value in figures[name]))
+    console.print(table)
+    if chosen.quick or chosen.only:
+        console.print("Not written: --quick and --only are for looking, not for figures.")
+        return
+    RESULTS.parent.mkdir(exist_ok=True)
+    record = {
+        "conditions": {
+            "date": datetime.now(UTC).date().isoformat(),
+            "cores": psutil.cpu_count(),
+            "memory_gb": round(psutil.virtual_memory().total / 2**30),
+            "python": platform.python_version(),
+            "pyspark": version("pyspark"),
+            "polars": version("polars"),
+            "events": events,
+            "vehicles": chosen.vehicles,
+            "events_per_batch": chosen.batch,
+            "turns": chosen.repeat,
+            "broker": "embedded, on the same cores",
+        },
+        "events_per_second": {name: round(value) for name, value in medians.items()},
+        "turns": {name: [round(value) for value in values] for name, values in figures.items()},
+    }
+    RESULTS.write_text(json.dumps(record, indent=2) + "\n")
+    console.print(f"written to {RESULTS.relative_to(Path.cwd())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Batch: the same jobs over a closed range of offsets, without a checkpoint, for reprocessing and for comparison.
+
+The plan is that of a stream with memory in place of the state store: every key group takes one turn. Since nothing came
+before, the watermark before the only turn is known, so rows are folded at the source as in a running stream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from headrace.broker import Topics
+from headrace.engine import MemorySegments
+from headrace.events import Codec
+from headrace.spark.arrow_stage import ArrowStage
+from headrace.spark.exchange import SPARK_SCHEMA, Parcel, frames
+from headrace.spark.query import kafka_rows, source_topics
+from headrace.spark.work import StageWork
+from headrace.time.instants import BEGINNING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.broker import Connection
+    from headrace.stream import Job
+
+#: Per topic, per partition, the offset to begin at or to end before; "earliest" or "latest" for all.
+Offsets = str | dict[str, dict[int, int]]
+
+
+@dataclass
+class Answer:
+    """What a job gives for a closed range of offsets.
+
+    Args:
+        results: Result rows.
+        late: Rows that came too late; only a stage after the first can have any in a batch.
+        dismissed: Rows that could not be used.
+        dead: Dead letters.
+        watermark: How far event time came.
+    """
+
+    results: pl.DataFrame
+    late: list[pl.DataFrame] = field(default_factory=list)
+    dismissed: list[pl.DataFrame] = field(default_factory=list)
+    dead: list[pl.DataFrame] = field(default_factory=list)
+    watermark: int = BEGINNING
+
+
+def run_batch(
+    spark: SparkSession,
+    jobs: Sequence[Job],
+    connection: Connection,
+    *,
+    start: Offsets = "earliest",
+    end: Offsets = "latest",
+    key_groups: int = 4,
+    to_the_end: bool = False,
+) -> dict[str, Answer]:
+    """Run jobs over a closed range of offsets.
+
+    Args:
+        spark: A session that has Spark's Kafka connector.
+        jobs: What to run.
+        connection: The Kafka to read from.
+        start: Where to begin.
+        end: Where to end; the offsets themselves are not read.
+        key_groups: Key groups per job.
+        to_the_end: Let event time go to its end, so that windows that are still open fire; otherwise the answer is
+            that of a stream which has read so far.
+    """
+    ordered = sorted(jobs, key=lambda job: job.name)
+    topics = source_topics(ordered)
+    reader = (
+        spark.read.format("kafka")
+        .options(**connection.spark_options())
+        .option("subscribe", ",".join(topics))
+        .option("startingOffsets", _offsets(start))
+        .option("endingOffsets", _offsets(end))
+        .load()
+    )
+    pipelines = {job.name: job.pipeline for job in ordered}
+    known = dict.fromkeys(pipelines, BEGINNING)
+    stage = ArrowStage(pipelines, topics, key_groups, Codec(), known)
+    rows = kafka_rows(reader, topics).mapInArrow(stage, SPARK_SCHEMA)
+    admin = Topics(connection)
+    partitions = {name: len(admin.get(name).partitions) for name in topics}
+    for level in range(max(len(pipeline.stages) for pipeline in pipelines.values())):
+        rows = _level(rows, StageWork(pipelines, key_groups, level, partitions, ended=to_the_end and level == 0))
+    return _answers(rows, ordered, key_groups)
+
+
+def _level(rows: DataFrame, work: StageWork) -> DataFrame:
+    def turn(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
+        received: dict[str, list[bytes]] = defaultdict(list)
+        for kind, body in zip(table.column("kind").to_pylist(), table.column("body").to_pylist(), strict=True):
+            received[kind].append(body)
+        parcel: Parcel = work.turn(int(key[0].as_py()), received, MemorySegments())
+        return pa.Table.from_batches([parcel.to_arrow()])
+
+    return rows.groupBy("group").applyInArrow(turn, SPARK_SCHEMA)
+
+
+def _answers(rows: DataFrame, jobs: Sequence[Job], key_groups: int) -> dict[str, Answer]:
+    table = rows.toArrow()
+    bodies: dict[tuple[int, str], list[bytes]] = defaultdict(list)
+    columns = (table.column(name).to_pylist() for name in ("group", "kind", "body"))
+    for group, kind, body in zip(*columns, strict=True):
+        bodies[group // key_groups, kind].append(body)
+    answers = {}
+    for number, job in enumerate(jobs):
+        left = frames(bodies[number, "result"])
+        results = job.pipeline.finish(pl.concat(left)) if left else job.pipeline.schema.to_frame()
+        times = [json.loads(body) for body in bodies[number, "time"]]
+        answers[job.name] = Answer(
+            results.select(list(job.pipeline.schema)),
+            frames(bodies[number, "late"]),
+            frames(bodies[number, "dismissed"]),
+            frames(bodies[number, "dead"]),
+            max((told["watermark"] for told in times), default=BEGINNING),
+        )
+    return answers
+
+
+def _offsets(offsets: Offsets) -> str:
+    if isinstance(offsets, str):
+        return offsets
+    told: Mapping[str, dict[str, int]] = {
+        topic: {str(partition): offset for partition, offset in partitions.items()}
+        for topic, partitions in offsets.items()
+    }
+    return json.dumps(told)

@@ -1,0 +1,114 @@
+"""The work of a stage on one key group, from exchange rows to exchange rows; the same in streaming and in batch.
+
+Where state is kept, and who calls, is the caller's: Spark's state store in `stateful_stage`, memory in `batch`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from headrace.engine.group import Arrivals, Departures, Group, Seen, Timekeeping
+from headrace.engine.keygroups import split_by_group
+from headrace.spark.exchange import FINAL_KINDS, Parcel, frames
+from headrace.stream.handover import hand_over
+from headrace.stream.intake import timekeeping
+from headrace.time.strategies import perfect
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headrace.engine import Segments
+    from headrace.stream.pipeline import Pipeline
+
+Received = dict[str, list[bytes]]
+
+
+class StageWork:
+    """One stage of every job of a query.
+
+    Args:
+        pipelines: The jobs' pipelines, by name; the order numbers the jobs.
+        groups: Key groups per job.
+        level: Which of a job's stages; a job with fewer lets its results pass.
+        partitions: How many partitions each source topic has.
+        ended: No more rows will ever come, so event time goes to its end.
+    """
+
+    def __init__(
+        self,
+        pipelines: dict[str, Pipeline],
+        groups: int,
+        level: int,
+        partitions: dict[str, int] | None = None,
+        *,
+        ended: bool = False,
+    ) -> None:
+        self._pipelines = list(pipelines.values())
+        self._groups = groups
+        self._level = level
+        self._partitions = partitions or {}
+        self._ended = ended
+
+    def turn(self, number: int, received: Received, segments: Segments) -> Parcel:
+        """Take one group's turn.
+
+        Args:
+            number: The group, counted through all jobs.
+            received: The bodies that reached it, by kind.
+            segments: Its state.
+        """
+        job, group = divmod(number, self._groups)
+        pipeline = self._pipelines[job]
+        parcel = Parcel()
+        for kind in FINAL_KINDS:
+            for body in received.get(kind, ()):
+                parcel.add(number, kind, body)
+        if self._level >= len(pipeline.stages):
+            return parcel
+        stage = pipeline.stages[self._level]
+        clocks = [json.loads(body) for body in received.get("clock", ())]
+        runner = Group(stage.operator, self._times(pipeline), stage.schema, report=group == 0 and self._level == 0)
+        departures = runner.turn(segments, self._arrivals(received, clocks))
+        outcome = hand_over(pipeline, self._level, departures.outcome)
+        left = [] if outcome.rows is None else [outcome.rows]
+        if self._level + 1 == len(pipeline.stages):
+            parcel.add_frames(number, "result", left)
+        else:
+            self._send_on(parcel, job, group, left, departures)
+        parcel.add_frames(number, "late", [] if outcome.late is None else [outcome.late])
+        parcel.add_frames(number, "dismissed", [] if outcome.dismissed is None else [outcome.dismissed])
+        if group == 0 and self._level == 0:
+            count = sum(clock["rows"] for clock in clocks)
+            time = {"watermark": departures.reached, "now": departures.now, "rows": count}
+            parcel.add(number, "time", json.dumps(time).encode())
+        return parcel
+
+    def _times(self, pipeline: Pipeline) -> tuple[Timekeeping, ...]:
+        return timekeeping(pipeline, self._partitions) if self._level == 0 else (Timekeeping(perfect()),)
+
+    def _send_on(self, parcel: Parcel, job: int, group: int, left: list[pl.DataFrame], departures: Departures) -> None:
+        """Send rows to their groups of the next stage; one group tells all of them the time."""
+        following = self._pipelines[job].stages[self._level + 1]
+        first = job * self._groups
+        for frame in left:
+            parts = split_by_group(frame.select(list(following.schema)), following.keys, self._groups)
+            for target, part in parts.items():
+                parcel.add_frames(first + target, "rows", [part])
+        if group == 0:
+            clock = {"seen": [[0, "upstream", {"watermark": departures.watermark}]], "now": departures.now, "rows": 0}
+            for target in range(self._groups):
+                parcel.add(first + target, "clock", json.dumps(clock).encode())
+
+    def _arrivals(self, received: Received, clocks: list[dict[str, Any]]) -> Arrivals:
+        beats = [int(body) for body in received.get("beat", ())]
+        nows = beats + [clock["now"] for clock in clocks if clock.get("now") is not None]
+        firsts = [clock["newest_ingestion"] for clock in clocks if clock.get("newest_ingestion") is not None]
+        return Arrivals(
+            rows=frames(received.get("rows", ())),
+            partials=frames(received.get("partials", ())),
+            seen=[Seen(*seen) for clock in clocks for seen in clock["seen"]],
+            now=max(nows, default=None),
+            first_now=max(firsts, default=None),
+            ended=self._ended,
+        )
