@@ -12,7 +12,7 @@ whether a same-window aggregate can be folded into the stage before it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -27,6 +27,7 @@ from headrace.windows.assigners import Aligned, SameWindow
 from headrace.windows.chained import ChainedFold
 from headrace.windows.operator import WindowOperator
 from headrace.windows.panes import Panes
+from headrace.windows.sequences import Sequence, SequenceOperator
 from headrace.windows.sliced import SlicedOperator
 from headrace.windows.triggers import default
 
@@ -251,6 +252,16 @@ def _window_operator(keys: tuple[str, ...], window: plan.Window, node: plan.Aggr
     plain = not _fires_again(window) and window.mode == "value" and node.on_error == "fail" and not revised
     if isinstance(window.assigner, Aligned) and plain:
         return SlicedOperator(keys, window.assigner, node.aggregates, step=node.text)
+    on_error: Literal["dead_letter", "raise"] = "dead_letter" if node.on_error == "dead_letter" else "raise"
+    if isinstance(window.assigner, Sequence):
+        if _fires_again(window):
+            raise PlanError(
+                f"a trigger or allowed lateness on {window.assigner.describe()}",
+                hint="Such a window ends with a row, in the order of event time, and fires once, then; leave them out.",
+            )
+        return SequenceOperator(
+            keys, window.assigner, dict(node.aggregates), retractions=revised, on_error=on_error, step=node.text
+        )
     return WindowOperator(
         keys=keys,
         assigner=window.assigner,
@@ -259,7 +270,7 @@ def _window_operator(keys: tuple[str, ...], window: plan.Window, node: plan.Aggr
         allowed_lateness=window.allowed_lateness,
         panes=Panes(mode=window.mode),
         retractions=revised,
-        on_error="dead_letter" if node.on_error == "dead_letter" else "raise",
+        on_error=on_error,
         step=node.text,
     )
 
