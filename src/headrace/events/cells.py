@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 
 from headrace.errors import SchemaError
 from headrace.events import dtype as dtypes
-from headrace.events.columns import MAX_SECONDS, MAX_SPAN_SECONDS, MIN_SECONDS
+from headrace.events.columns import MAX_SECONDS, MIN_SECONDS
 from headrace.events.layout import OPEN_FIELD, Layout
 from headrace.events.schemas.records_pb2 import Cells, Column
 
@@ -354,7 +354,8 @@ def _limits(kind: DataType | DataTypeClass) -> tuple[int, int] | None:
         per_second = 10**6 if kind.time_unit == "us" else 1_000
         return MIN_SECONDS * per_second, (MAX_SECONDS + 1) * per_second - 1
     if isinstance(kind, pl.Duration) and kind.time_unit == "ms":
-        return -MAX_SPAN_SECONDS * 1_000, MAX_SPAN_SECONDS * 1_000
+        most = timedelta.max // timedelta(milliseconds=1)
+        return -most, most
     return None
 
 
