@@ -138,7 +138,7 @@ def schema_after(step: Step, schema: pl.Schema, *, where: str) -> pl.Schema:
         raise PlanError(f"{where} cannot work: {problem.message}", hint=problem.hint) from problem
     except Exception as problem:  # a function of the user may raise anything
         raise PlanError(
-            f"{where} cannot work: {_first_line(problem)}",
+            f"{where} cannot work: {first_line(problem)}",
             hint=f"The columns here are: {', '.join(schema)}.",
         ) from problem
 
@@ -153,7 +153,7 @@ def apply_steps(steps: tuple[Step, ...], frame: pl.DataFrame) -> pl.DataFrame:
         except Exception as problem:  # a function of the user may raise anything
             example = _example(step, frame)
             raise JobError(
-                f"step '{step.text}' failed: {_first_line(problem)}; an example row: {example}",
+                f"step '{step.text}' failed: {first_line(problem)}; an example row: {example}",
                 hint="Mend the step, or filter out the rows that it cannot handle before it.",
             ) from problem
     return frame
@@ -198,7 +198,9 @@ def _example(step: Step, frame: pl.DataFrame) -> dict[str, Any]:
     return rows[0] if rows else {}
 
 
-def _first_line(problem: Exception) -> str:
+def first_line(problem: Exception) -> str:
+    """Say in one line what a failing expression or function of the user said."""
     lines = str(problem).splitlines()
-    text = lines[0] if lines else ""
+    # Polars lists all columns; our hints do too.
+    text = lines[0].partition("; valid columns:")[0] if lines else ""
     return text if isinstance(problem, PolarsError) and text else f"{type(problem).__name__}: {text}"

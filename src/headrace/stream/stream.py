@@ -29,7 +29,7 @@ from headrace.errors import HeadraceError, PlanError
 from headrace.events import Layout
 from headrace.stream import plan
 from headrace.stream.explain import explain
-from headrace.stream.steps import Filter, FlatMap, MapBatches, Select, WithColumns, schema_after
+from headrace.stream.steps import Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.time.duration import micros, text
 from headrace.windows import same_window
 from headrace.windows.deduplicate import DeduplicateOperator
@@ -134,7 +134,7 @@ class Stream:
             strategy.observe(self.schema.to_frame().clear(1).with_columns(pl.lit(0).cast(_INSTANT).alias(EVENT_TIME)))
         except PolarsError as problem:
             raise PlanError(
-                f"watermark {strategy.describe()} cannot work: {str(problem).splitlines()[0]}",
+                f"watermark {strategy.describe()} cannot work: {first_line(problem)}",
                 hint=f"The columns here are: {', '.join(self.schema)}.",
             ) from problem
         idle = None if idle_after is None else micros(idle_after, what="idle_after")
@@ -250,7 +250,7 @@ class Stream:
             raise PlanError(f"aggregate cannot work: {problem.message}", hint=problem.hint) from problem
         except PolarsError as problem:
             raise PlanError(
-                f"aggregate cannot work: {str(problem).splitlines()[0]}",
+                f"aggregate cannot work: {first_line(problem)}",
                 hint=f"The columns here are: {', '.join(self.schema)}.",
             ) from problem
         schema = {**dict(values), EVENT_TIME: pl.Datetime("us", "UTC"), **PANE_COLUMNS}
