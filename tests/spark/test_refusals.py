@@ -1,0 +1,129 @@
+"""What a run refuses before Spark starts, and what a failed query's text is turned into."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+from headrace.broker import Connection, Topics, TopicSpec
+from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError, JobError, PlanError, StateError
+from headrace.events import VehiclePosition
+from headrace.spark.failure import explain_failure
+from headrace.spark.identity import claim
+from headrace.spark.records import _idempotency_keys
+from headrace.spark.runner import RunOptions, run_jobs
+from headrace.stream import Job, Stream
+from headrace.time import bounded
+from headrace.windows import count, tumbling
+
+if TYPE_CHECKING:
+    from headrace.broker import EmbeddedBroker
+
+
+def job(name: str = "refused", topic: str = "input.refused") -> Job:
+    stream = Stream.topic(topic, VehiclePosition).watermark(bounded("1s"))
+    return Job(name, stream.key_by("line").window(tumbling("5s")).aggregate(reports=count()))
+
+
+def run(connection: Connection, checkpoint: Path, *jobs: Job) -> None:
+    options = RunOptions(connection=connection, checkpoint=checkpoint, jars=[])
+    run_jobs(jobs, options, lambda _: None, threading.Event())
+
+
+def test_no_job_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="no job to run"):
+        run(Connection(bootstrap="127.0.0.1:1"), tmp_path)
+
+
+@pytest.mark.broker
+def test_a_missing_topic_is_named_before_spark_starts(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    Topics(broker.connection).ensure([TopicSpec(name="input.refused-here")])
+    with pytest.raises(BrokerError, match=r"input\.refused"):
+        run(broker.connection, tmp_path / "c", job())
+
+
+def test_an_unreachable_broker_is_named_before_spark_starts(tmp_path: Path) -> None:
+    with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1") as caught:
+        run(Connection(bootstrap="127.0.0.1:1"), tmp_path / "c", job())
+    assert "headrace broker" in caught.value.hint
+
+
+class TestCheckpoint:
+    def test_a_second_run_finds_its_own(self, tmp_path: Path) -> None:
+        first = claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
+        assert claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False) == first
+
+    def test_a_fresh_start_is_another_one(self, tmp_path: Path) -> None:
+        first = claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
+        (tmp_path / "c" / "spark").mkdir()
+        second = claim(tmp_path / "c", [job()], key_groups=8, state_partitions=2, fresh=True)
+        assert second.token != first.token
+        assert not (tmp_path / "c" / "spark").exists()
+
+    @pytest.mark.parametrize(
+        ("jobs", "groups", "partitions", "words"),
+        [
+            (["other"], 4, 2, "jobs was ('refused',), is ('other',)"),
+            (["refused", "other"], 4, 2, "jobs was"),
+            (["refused"], 8, 2, "key_groups was 4, is 8"),
+            (["refused"], 4, 3, "state_partitions was 2, is 3"),
+        ],
+    )
+    def test_one_that_was_made_for_something_else_is_refused(
+        self, tmp_path: Path, jobs: list[str], groups: int, partitions: int, words: str
+    ) -> None:
+        claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
+        with pytest.raises(StateError) as caught:
+            claim(
+                tmp_path / "c",
+                [job(name) for name in jobs],
+                key_groups=groups,
+                state_partitions=partitions,
+                fresh=False,
+            )
+        assert words in str(caught.value)
+        assert "--fresh" in caught.value.hint
+
+    def test_a_damaged_one_is_refused(self, tmp_path: Path) -> None:
+        claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
+        (tmp_path / "c" / "headrace.json").write_text(json.dumps({"token": 1}))
+        with pytest.raises(StateError, match="cannot be read"):
+            claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
+
+    def test_a_directory_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(EnvironmentProblem, match="checkpoint directory"):
+            claim(tmp_path / "file" / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("... org.apache.kafka.common.errors.UnknownTopicOrPartitionException: no", BrokerError, "input.a"),
+        ("java.io.IOException: No space left on device", EnvironmentProblem, "disk is full"),
+        ("Some data may have been lost because they are not available in Kafka", StateError, "no longer holds"),
+        ("TimeoutException: Timed out waiting for a node assignment. Call: describeTopics", BrokerError, "in time"),
+        ("Traceback ...\nheadrace.errors.StateError: the saved state does not fit\nmore", StateError, "does not fit"),
+        ("Traceback ...\nheadrace.errors.JobError: step 'filter' failed\n", JobError, "step 'filter' failed"),
+        ("Traceback\nValueError: odd\n", JobError, "ValueError: odd"),
+        ("nothing that is known", JobError, "nothing that is known"),
+    ],
+)
+def test_a_failed_query_is_explained(text: str, kind: type[HeadraceError], words: str) -> None:
+    problem = explain_failure(text, topics=["input.a"], checkpoint=Path("c"))
+    assert isinstance(problem, kind)
+    assert words in str(problem)
+
+
+def test_results_of_the_same_moment_have_keys_of_their_own_and_the_same_ones_again() -> None:
+    frame = pl.DataFrame({"k": ["a", "a", "b"], "event_time": pl.Series([1, 1, 1]).cast(pl.Datetime("us", "UTC"))})
+    keys = frame.get_column("k")
+    told = _idempotency_keys(frame, keys, "job")
+    assert told.is_unique().all()
+    assert told.to_list() == _idempotency_keys(frame, keys, "job").to_list()
+    assert told.to_list() != _idempotency_keys(frame, keys, "another").to_list()
