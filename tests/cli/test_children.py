@@ -139,3 +139,18 @@ def test_a_thread_can_wait_without_signals() -> None:
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+def test_fresh_forgets_broker_data_and_checkpoint_and_nothing_else(tmp_path: Path) -> None:
+    from headrace.cli.demo import _forget
+    from headrace.config import Settings
+
+    settings = Settings.load(environ={"HEADRACE_HOME": str(tmp_path)}, directory=tmp_path)
+    kept = [tmp_path / "broker" / "mine.txt", tmp_path / "checkpoints" / "other" / "x", tmp_path / "jars" / "a.jar"]
+    gone = [tmp_path / "broker" / "kafka" / "t-0" / "log", tmp_path / "checkpoints" / "vehicle-distribution" / "x"]
+    for path in [*kept, *gone]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    _forget(settings)
+    assert [path.exists() for path in kept] == [True] * 3
+    assert [path.exists() for path in gone] == [False] * 2

@@ -105,7 +105,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         process.kill()
 
 
-def test_demo_counts_vehicles_and_continues_and_starts_afresh(demo: Demo) -> None:
+def test_demo_counts_vehicles_and_continues(demo: Demo) -> None:
     assert demo.start("--for", "20", "--json").wait(PATIENCE) == 0, demo.output
     demo.assert_nothing_left(0)
     summary = json.loads(demo.output.splitlines()[-1])

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import json as json_module
+import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,8 +41,10 @@ if TYPE_CHECKING:
     from headrace.config import Settings
 
 JOB = "vehicle-distribution"
-#: Everything has to be gone 10 s after Ctrl-C: the job and the simulator end side by side, then the broker.
+#: Everything has to be gone 10 s after Ctrl-C. The job and the simulator end side by side and have this long to do so;
+#: the broker is stopped after them, or when they have had most of their time.
 _CHILD_GRACE = 5.0
+_BROKER_WAITS = 4.0
 _BROKER_GRACE = 3.0
 _REFRESH_SECONDS = 0.5
 _LINE_SECONDS = 5.0
@@ -106,9 +111,12 @@ class _Stage:
         """End everything, in order: who writes before who is written to."""
         if self.results is not None:
             self.results.stop()
-        stop_all(self.children)
+        writers = threading.Thread(target=stop_all, args=(self.children,), name="stop children")
+        writers.start()
+        writers.join(_BROKER_WAITS)
         if self.broker is not None:
             self.broker.stop()
+        writers.join()
 
 
 def _forget(settings: Settings) -> None:
@@ -199,10 +207,26 @@ def _simulate_words(settings: Settings, connection: Connection) -> list[str]:
     ]
 
 
+def _program() -> str:
+    """What to type for `headrace`: not everybody has the virtual environment on the PATH."""
+    installed = Path(sys.executable).with_name("headrace")
+    if shutil.which("headrace") or not installed.exists():
+        return "headrace"
+    return os.path.relpath(installed) if installed.is_relative_to(Path.cwd()) else str(installed)
+
+
 def _footer(settings: Settings, connection: Connection) -> list[str]:
+    from headrace.config.sources import default_home
+
+    program = _program()
+    # In the same directory every command finds the same broker, unless the home was moved.
+    moved = settings.paths.home != default_home(Path.cwd(), os.environ)
+    where = f" -b {connection.bootstrap}" if moved or settings.broker.bootstrap else ""
     return [
         f"Ctrl-C stops everything. Kafka at {connection.bootstrap}, data and logs in {settings.paths.home}",
-        f"Elsewhere: headrace tail analytics.{JOB} -f · headrace tail input.vehicle-position · headrace topics",
+        f"In another terminal:  {program} tail analytics.{JOB} -f{where}",
+        f"                      {program} tail input.vehicle-position{where}",
+        f"                      {program} topics{where}",
     ]
 
 

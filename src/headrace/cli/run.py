@@ -151,10 +151,9 @@ def run(
     )
     connection = connect(settings)
 
-    from headrace.spark.runner import RunOptions, run_jobs
-
     from headrace.broker import SPARK_CONNECTOR, JarCache, find_java
     from headrace.cli.topics import make_topics
+    from headrace.spark.runner import RunOptions, run_jobs
 
     java = find_java()
     with Steps() as steps, steps.step("Jars of Spark's Kafka connector") as step:

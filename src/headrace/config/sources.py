@@ -84,7 +84,7 @@ class Found:
             self.put("paths.home", named, origin, self.directory)
             self.put("paths.jars", Path(named) / "jars", origin, self.directory)
             return
-        home = _default_home(self.directory, environ)
+        home = default_home(self.directory, environ)
         jars = Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "headrace" / "jars"
         # `make run` keeps everything in the clone; the command without make must find the same jars there.
         jars = home / "jars" if (home / "jars").is_dir() else jars
@@ -171,7 +171,8 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
 
 
-def _default_home(directory: Path, environ: Mapping[str, str]) -> Path:
+def default_home(directory: Path, environ: Mapping[str, str]) -> Path:
+    """Where data goes if nothing else is said: into the project, or the user's data directory."""
     if (directory / FILE_NAME).is_file() or (directory / ".headrace").is_dir() or _is_clone(directory):
         return directory / ".headrace"
     return Path(environ.get("XDG_DATA_HOME") or "~/.local/share") / "headrace"
