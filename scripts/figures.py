@@ -39,6 +39,28 @@ class Shown:
 
 SHOWN = (
     Shown(
+        "engine",
+        "vehicle-distribution, Kafka to Kafka, exactly once",
+        ("events_per_second", "vehicle-distribution"),
+        "events/s",
+        "Spark only reads the topic",
+        ("events_per_second", "read"),
+    ),
+    Shown(
+        "engine",
+        "delay quantiles per cell (sliding 5 min every 5 s), Kafka to Kafka, exactly once",
+        ("events_per_second", "delay-quantiles"),
+        "events/s",
+        "Spark only reads the topic",
+        ("events_per_second", "read"),
+    ),
+    Shown(
+        "engine",
+        "for comparison: Spark's own tumbling count on the same topic, without decoding, to nowhere",
+        ("events_per_second", "native tumbling count"),
+        "events/s",
+    ),
+    Shown(
         "codec",
         "Kafka values to typed columns, one core",
         ("decode", "codec, all columns"),
@@ -131,13 +153,17 @@ def _amount(value: float, unit: str) -> str:
 
 
 def _conditions(name: str, conditions: dict[str, Any]) -> str:
-    cores, used = conditions.get("cores_of_the_machine"), conditions.get("cores_used")
+    cores, used = conditions.get("cores_of_the_machine") or conditions.get("cores"), conditions.get("cores_used")
     load = conditions.get("load_average_before")
     told = [
         str(conditions.get("date", ""))[:10],
         str(conditions.get("cpu", "")),
         f"{used or cores} of {cores} cores" if cores else "",
         f"Python {conditions['python']}" if "python" in conditions else "",
+        f"pyspark {conditions['pyspark']}" if "pyspark" in conditions else "",
+        f"{conditions['events']:,} events" if "events" in conditions else "",
+        f"median of {conditions['turns']}" if "turns" in conditions else "",
+        f"broker {conditions['broker']}" if "broker" in conditions else "",
         f"load before {load[0]}" if load else "",
         str(conditions.get("note", "")),
     ]

@@ -7,8 +7,7 @@ import io
 import re
 import runpy
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pytest
@@ -16,6 +15,9 @@ import typer.main
 from tests.docs.pages import ROOT, Block, Page, pages, parse_page
 
 from headrace.cli.main import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAGES = pages()
 PROJECT_PATH = re.compile(
