@@ -73,7 +73,7 @@ def in_pieces(
     return matches, {key: sorted(value) for key, value in timed_out.items()}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(patterns(), rows(), st.data())
 def test_any_cut_and_either_machine_gives_the_same_answer(
     pattern: Pattern, frame: pl.DataFrame, data: st.DataObject

@@ -46,12 +46,23 @@ class Nodes:
     def add(self, parent: Ints, label: Ints, row: Ints) -> Ints:
         """Add nodes; returns their numbers."""
         first, self.count = self.count, self.count + len(parent)
-        if self.count > self._table.shape[1]:
-            grown = np.empty((3, max(2 * self.count, 1024)), dtype=np.int64)
-            grown[:, :first] = self._table[:, :first]
-            self._table = grown
+        self._reserve(first)
         self._table[:, first : self.count] = parent, label, row
         return np.arange(first, self.count, dtype=np.int64)
+
+    def add_one(self, parent: int, label: int, row: int) -> int:
+        """Add one node; returns its number."""
+        node, self.count = self.count, self.count + 1
+        self._reserve(node)
+        table = self._table
+        table[0, node], table[1, node], table[2, node] = parent, label, row
+        return node
+
+    def _reserve(self, used: int) -> None:
+        if self.count > self._table.shape[1]:
+            grown = np.empty((3, max(2 * self.count, 1024)), dtype=np.int64)
+            grown[:, :used] = self._table[:, :used]
+            self._table = grown
 
     def arrays(self) -> tuple[Ints, Ints, Ints]:
         """Parent, label and row of all nodes."""
@@ -192,12 +203,7 @@ class Columnar:
             link = link.parent
         node = -1 if link is None or link.parent is None else known[id(link)]
         for link in reversed(chain):
-            added = self.nodes.add(
-                np.array([node], dtype=np.int64),
-                np.array([self._label_number[link.label]], dtype=np.int64),
-                np.array([link.row], dtype=np.int64),
-            )
-            node = known[id(link)] = int(added[0])
+            node = known[id(link)] = self.nodes.add_one(node, self._label_number[link.label], link.row)
         return node
 
     def _table(self, key: int, threads: list[Thread], known: dict[int, int]) -> ThreadTable:
@@ -283,8 +289,7 @@ class Columnar:
             late = ended.pick(~complete)
             self.timed_out.extend(late.key, late.node, late.deadline)
             self.threads = threads.pick(~now)
-            touched = np.unique(ended.key)
-            self._release(ended.pick(complete), touched, earliest)
+            self._release(ended.pick(complete), earliest < NEVER, earliest)
 
     def _round(self, keys: Ints, row: Ints) -> None:
         """Take one row of each key."""
@@ -307,7 +312,7 @@ class Columnar:
         if len(complete) or self.held:
             time_of_key = np.zeros(size, dtype=np.int64)
             time_of_key[keys] = self.times[row]
-            self._release(complete, keys, time_of_key)
+            self._release(complete, row_of_key >= 0, time_of_key)
 
     def _moves(self, moving: ThreadTable, row_of_key: Ints, keys: Ints, row: Ints) -> tuple[ThreadTable, ThreadTable]:
         """Move all threads that have a row, and begin new ones; returns threads and complete matches."""
@@ -393,29 +398,35 @@ class Columnar:
                 holds[place] = all(bool(ask(row, path)) is wanted for ask, wanted in asks)
         return holds
 
-    def _release(self, complete: ThreadTable, touched: Ints, time_of_key: Ints) -> None:
-        """Let out the matches that nothing earlier can give away any more."""
+    def _release(self, complete: ThreadTable, touched: Bools, time_of_key: Ints) -> None:
+        """Let out the matches that nothing earlier can give away any more.
+
+        Args:
+            complete: New matches.
+            touched: The keys in which anything changed.
+            time_of_key: The time of each key.
+        """
         if self.skip.kind == "none":
             self.matches.extend(complete.key, complete.node, time_of_key[complete.key])
             return
         for key, thread in zip(complete.key.tolist(), self._objects(complete), strict=True):
             self.held.setdefault(key, []).append(thread)
-        keys = np.array([key for key in self.held if self.held[key]], dtype=np.int64)
-        keys = np.intersect1d(keys, touched)
-        if not len(keys):
+        keys = [key for key in self.held if touched[key]]
+        if not keys:
             return
-        mine = np.isin(self.threads.key, keys)
+        wanted = np.zeros(len(touched), dtype=np.bool_)
+        wanted[keys] = True
+        mine = wanted[self.threads.key]
         starts: dict[int, list[int]] = {}
         for key, start in zip(self.threads.key[mine].tolist(), self.threads.start[mine].tolist(), strict=True):
             starts.setdefault(key, []).append(start)
-        keep_of_key = np.zeros(len(time_of_key), dtype=np.int64)
+        keep_of_key = np.zeros(len(touched), dtype=np.int64)
         known = {id(path): node for node, path in self.nodes.known_paths().items()}
-        for key in keys.tolist():
+        for key in keys:
             run = KeyRun([_started(start) for start in starts.get(key, [])], self.held.pop(key))
             found = Found()
-            keep = self.machine.release(run, [], found, int(time_of_key[key]))
+            keep_of_key[key] = self.machine.release(run, [], found, int(time_of_key[key]))
             self._collect(key, found, known)
-            keep_of_key[key] = keep
             if run.held:
                 self.held[key] = run.held
         if keep_of_key.any():

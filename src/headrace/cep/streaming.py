@@ -243,10 +243,10 @@ def _save(run: Columnar, frame: pl.DataFrame) -> Progress:
     threads, held = run.threads, run.held_table()
     parent, label, row = run.nodes.arrays()
     needed: Bools = np.zeros(run.nodes.count, dtype=np.bool_)
-    node = np.unique(np.concatenate([threads.node, held.node]))
+    node = np.concatenate([threads.node, held.node])
     while len(node):
         needed[node] = True
-        node = np.unique(parent[node])
+        node = parent[node]
         node = node[node >= 0]
         node = node[~needed[node]]
     rows: Bools = np.zeros(frame.height, dtype=np.bool_)

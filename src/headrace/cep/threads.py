@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -232,6 +232,7 @@ class Threads:
             raise HeadraceError("a pattern with a time bound needs the times of the rows")
         self._terms: dict[Term, tuple[NDArray[np.bool_] | None, _Asks]] = {}
         self._moves = {at: [self._bind(move) for move in moves] for at, moves in self.table.moves.items()}
+        self._codes: dict[int, tuple[list[int], list[_Bound], dict[int, list[_Bound]]]] = {}
         self._times = None if rows.times is None else rows.times.tolist()
         takes = [move for move in self.table.moves[self.table.start] if move.kind == "take"]
         self._starts: list[int] = np.flatnonzero(self._any_mask(takes)).tolist()
@@ -308,9 +309,11 @@ class Threads:
         nodes: dict[tuple[int, str], Path] = {}
         seen: set[tuple[int, int]] = set()
         for thread in run.threads:
-            self._follow(thread, self._moves[thread.at], row, time, nodes, seen, threads, complete)
-        start = Thread(self.table.start, Path.EMPTY, row, time, NEVER)
-        self._follow(start, self._start_moves, row, time, nodes, seen, threads, complete)
+            if moves := self._open(thread.at, row):
+                self._follow(thread, moves, row, time, nodes, seen, threads, complete)
+        if moves := self._open(-1, row):
+            start = Thread(self.table.start, Path.EMPTY, row, time, NEVER)
+            self._follow(start, moves, row, time, nodes, seen, threads, complete)
         if len(threads) > self.max_partial:
             raise MatchLimitError(
                 f"one key has {len(threads)} partial matches at once, more than {self.max_partial}",
@@ -320,6 +323,25 @@ class Threads:
         if complete or run.held:
             self.release(run, complete, found, time)
         run.deadline = min([thread.deadline for thread in run.threads], default=NEVER)
+
+    def _open(self, at: int, row: int) -> list[_Bound]:
+        """The moves that the masks allow for a row at a place (-1: to begin); found once for all rows alike."""
+        codes, moves, known = self._codes[at] if at in self._codes else self._encode(at)
+        code = codes[row]
+        found = known.get(code)
+        if found is None:
+            found = known[code] = [move for move in moves if move[0] is None or move[0][row]]
+        return found
+
+    def _encode(self, at: int) -> tuple[list[int], list[_Bound], dict[int, list[_Bound]]]:
+        """Number the rows by which moves their masks allow."""
+        moves = self._start_moves if at < 0 else self._moves[at]
+        masks = list(dict.fromkeys(move[0] for move in moves if move[0] is not None))
+        codes: NDArray[Any] = np.zeros(self.rows.count, dtype=np.int64 if len(masks) < 63 else object)
+        for number, mask in enumerate(masks):
+            codes |= np.frombuffer(mask, dtype=np.bool_).astype(codes.dtype) << number
+        self._codes[at] = (codes.tolist(), moves, {})
+        return self._codes[at]
 
     def _follow(
         self,
@@ -332,41 +354,39 @@ class Threads:
         threads: list[Thread],
         complete: list[Thread],
     ) -> None:
-        """Move one thread along all its ways with a row."""
+        """Move one thread along all its ways with a row, whose masks allow them."""
         path = thread.path
         next_threads: list[Thread] = []
         stopped = False
-        for mask, asks, kind, label, target, accepts, bound in moves:
-            if mask is not None and not mask[row]:
-                continue
+        for _, asks, kind, label, target, accepts, bound in moves:
             if asks and not all(bool(ask(row, path)) is wanted for ask, wanted in asks):
                 continue
             if kind == "stop":
                 stopped = True
                 continue
+            deadline = NEVER if self._within is None else thread.start_time + self._within
             if kind == "take":
                 # Threads with the same path share the longer one, so that the same match is known when met again.
                 place = (id(path), label)
                 node = nodes.get(place)
                 if node is None:
                     node = nodes[place] = Path(path, label, row, path.length + 1)
-                deadline = NEVER if self._within is None else thread.start_time + self._within
                 if bound is not None:
                     deadline = min(deadline, time + bound)
             else:
                 node = path
-                deadline = NEVER if self._within is None else thread.start_time + self._within
                 if bound is not None:
                     deadline = min(deadline, self._last_time(path) + bound)
-            if target >= 0 and (target, id(node)) not in seen:
+            if target >= 0:
                 next_threads.append(Thread(target, node, thread.start, thread.start_time, deadline))
             if accepts and (-1, id(node)) not in seen and self._accepted(accepts, row, path):
                 seen.add((-1, id(node)))
                 complete.append(Thread(-1, node, thread.start, thread.start_time, NEVER))
         if not stopped:
             for new in next_threads:
-                if (new.at, id(new.path)) not in seen:
-                    seen.add((new.at, id(new.path)))
+                identity = (new.at, id(new.path))
+                if identity not in seen:
+                    seen.add(identity)
                     threads.append(new)
 
     def _last_time(self, path: Path) -> int:
