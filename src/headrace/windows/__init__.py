@@ -25,9 +25,11 @@ from headrace.windows.assigners import (
     tumbling,
 )
 from headrace.windows.bags import collect, top_k
+from headrace.windows.build import operator_for
 from headrace.windows.custom import custom
 from headrace.windows.operator import WindowOperator
 from headrace.windows.panes import Panes
+from headrace.windows.sequences import SequenceOperator, count_window, delta, punctuation
 from headrace.windows.sketches import distinct, frequent_items, quantile
 from headrace.windows.triggers import (
     Trigger,
@@ -47,6 +49,7 @@ from headrace.windows.triggers import (
 __all__ = [
     "Panes",
     "Trigger",
+    "SequenceOperator",
     "WindowOperator",
     "after_all",
     "after_any",
@@ -57,6 +60,7 @@ __all__ = [
     "check_trigger",
     "default",
     "never",
+    "operator_for",
     "or_finally",
     "repeatedly",
     "Aggregate",
@@ -66,7 +70,9 @@ __all__ = [
     "Tumbling",
     "collect",
     "count",
+    "count_window",
     "custom",
+    "delta",
     "distinct",
     "first",
     "frequent_items",
@@ -76,6 +82,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "punctuation",
     "quantile",
     "same_window",
     "session",

@@ -303,9 +303,9 @@ class ByTime(_OfColumn):
     def _pick(self, name: str, value: pl.Expr, time: pl.Expr) -> list[pl.Expr]:
         if self.newest:
             # In the order of structs nulls come first, so a row without a value is never the newest.
-            at = pl.when(value.is_not_null()).then(time)
-            newest = value.max_by(pl.struct(at.alias("time"), value.alias("value")))
-            return [newest.alias(f"{name}.value"), at.max().alias(f"{name}.time")]
+            known = pl.when(value.is_not_null()).then(time)
+            newest = value.max_by(pl.struct(known.alias("time"), value.alias("value")))
+            return [newest.alias(f"{name}.value"), known.max().alias(f"{name}.time")]
         # Nulls come first in min_by too, and a tie should go to the larger value here as well: filter, then sort what
         # is left.
         at = time.filter(value.is_not_null()).min()

@@ -37,6 +37,7 @@ from headrace.windows.ledger import (
     Ledger,
 )
 from headrace.windows.panes import PANE_COLUMNS, Panes, pane_rows
+from headrace.windows.sequences import Sequence
 from headrace.windows.triggers import check_trigger, default
 from headrace.windows.turns import BOUNDS, WindowTurn
 
@@ -106,6 +107,11 @@ class WindowOperator:
     def _refuse(self, lateness: int) -> None:
         if lateness < 0:
             raise PlanError(f"step {self.step!r} allows a lateness of {text(lateness)}", hint="Give zero or more.")
+        if isinstance(self.assigner, Sequence):
+            raise PlanError(
+                f"step {self.step!r} runs {self.assigner.describe()} on a WindowOperator",
+                hint="Use a SequenceOperator, or operator_for, which chooses.",
+            )
         if not self.assigner.ends and lateness:
             raise PlanError(
                 f"step {self.step!r} allows a lateness of {text(lateness)} on a window that never ends",
