@@ -103,6 +103,24 @@ def test_masks_and_questions_agree(
     assert_frame_equal(fast, slow)
 
 
+@given(st.lists(st.tuples(st.sampled_from(["k", "l"]), st.integers(0, 12)), max_size=10), PATTERNS, st.integers(1, 8))
+@settings(max_examples=100, deadline=None)
+def test_within_is_a_condition_on_every_row(rows: list[tuple[str, int]], pattern: str, seconds: int) -> None:
+    base = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    frame = pl.DataFrame(
+        {"key": [key for key, _ in rows], "t": [base + dt.timedelta(seconds=second) for _, second in rows]},
+        schema={"key": pl.String, "t": pl.Datetime("us", "UTC")},
+    ).with_row_index("id")
+    head = "PARTITION BY key ORDER BY t, id MEASURES FIRST(id) AS f, ARRAY_AGG(CLASSIFIER()) AS c"
+    bound = f"INTERVAL '{seconds}' SECOND"
+    used = [label for label in "ABC" if label in pattern.replace("PERMUTE", "")]
+    define = ", ".join(f"{label} AS t - FIRST(t) < {bound}" for label in used)
+    by_bound = _clause(f"{head} PATTERN ({pattern}) WITHIN {bound}")
+    by_condition = _clause(f"{head} PATTERN ({pattern}) DEFINE {define}")
+    schema = dict(frame.schema)
+    assert_frame_equal(execute(plan(by_bound, schema), frame), execute(plan(by_condition, schema), frame))
+
+
 RUNNING = [
     "x",
     "A.x",

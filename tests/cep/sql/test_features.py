@@ -329,3 +329,23 @@ def test_struct_fields() -> None:
         "ORDER BY i MEASURES A.at.lat AS a, FIRST(B.at.lat) AS b PATTERN (A B) DEFINE B AS at.lat > 2", table=table
     )
     assert rows == [(1.5, 2.5)]
+
+
+def test_dates_count_days_beside_numbers() -> None:
+    table = pl.DataFrame({"d": [dt.date(2024, 1, day) for day in (1, 3, 20)]})
+    clauses = (
+        "ORDER BY d MEASURES FIRST(d) + 1 AS next, LAST(d) - FIRST(d) AS long PATTERN (A B+) DEFINE B AS d - A.d < 10"
+    )
+    assert _run(clauses, table=table) == [(dt.date(2024, 1, 2), dt.timedelta(days=2))]
+
+
+def test_sums_of_small_integers_do_not_overflow() -> None:
+    table = pl.DataFrame({"i": [1, 2], "x": pl.Series([2**31 - 1, 2**31 - 1], dtype=pl.Int32)})
+    for rows in ("ONE ROW PER MATCH", "ALL ROWS PER MATCH"):
+        clauses = f"ORDER BY i MEASURES SUM(x) AS s, x + x AS d {rows} PATTERN (A+)"
+        assert _run(clauses, "s, d", table)[-1] == (2**32 - 2, 2**32 - 2)
+
+
+def test_whole_grammar_of_patterns_is_read() -> None:
+    pattern = "^ S1 S2*? ( {- S3 -} S4 )+ | PERMUTE(S1, S2){1,2} $"
+    assert _run(f"ORDER BY id MEASURES COUNT(*) c PATTERN ({pattern}) DEFINE S4 AS id = 6") == [(6,)]

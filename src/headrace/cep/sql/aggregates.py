@@ -115,10 +115,14 @@ def _array_agg(rows: Rows) -> list[Any] | None:
     return [row[0] for row in rows] if rows else None
 
 
-def _spread(function: Callable[[list[float]], float], fewest: int) -> Callable[[Rows], float | None]:
+def _spread(*, root: bool, sample: bool) -> Callable[[Rows], float | None]:
     def spread(rows: Rows) -> float | None:
         values = [float(value) for value in _known(rows)]
-        return function(values) if len(values) >= fewest else None
+        if len(values) < (2 if sample else 1):
+            return None
+        mean = math.fsum(values) / len(values)
+        variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - sample)
+        return math.sqrt(variance) if root else variance
 
     return spread
 
@@ -276,12 +280,12 @@ AGGREGATES: Final[Mapping[str, AggregateFunction]] = {
     "bool_or": AggregateFunction(_some, _always(BOOLEAN)),
     "count_if": AggregateFunction(lambda rows: sum(row[0] is True for row in rows), _always(INTEGER)),
     "approx_distinct": AggregateFunction(lambda rows: len(set(_known(rows))), _always(INTEGER)),
-    "stddev": AggregateFunction(_spread(statistics.stdev, 2), _always(DOUBLE)),
-    "stddev_samp": AggregateFunction(_spread(statistics.stdev, 2), _always(DOUBLE)),
-    "stddev_pop": AggregateFunction(_spread(statistics.pstdev, 1), _always(DOUBLE)),
-    "variance": AggregateFunction(_spread(statistics.variance, 2), _always(DOUBLE)),
-    "var_samp": AggregateFunction(_spread(statistics.variance, 2), _always(DOUBLE)),
-    "var_pop": AggregateFunction(_spread(statistics.pvariance, 1), _always(DOUBLE)),
+    "stddev": AggregateFunction(_spread(root=True, sample=True), _always(DOUBLE)),
+    "stddev_samp": AggregateFunction(_spread(root=True, sample=True), _always(DOUBLE)),
+    "stddev_pop": AggregateFunction(_spread(root=True, sample=False), _always(DOUBLE)),
+    "variance": AggregateFunction(_spread(root=False, sample=True), _always(DOUBLE)),
+    "var_samp": AggregateFunction(_spread(root=False, sample=True), _always(DOUBLE)),
+    "var_pop": AggregateFunction(_spread(root=False, sample=False), _always(DOUBLE)),
     "geometric_mean": AggregateFunction(_geometric_mean, _always(DOUBLE)),
     "approx_percentile": AggregateFunction(_percentile, _same, 2, 2),
     "bitwise_and_agg": AggregateFunction(_bits(lambda left, right: left & right), _always(INTEGER)),
@@ -306,6 +310,11 @@ def stepwise(function: str, arguments: int) -> Steps | None:
     return AGGREGATES[function].steps if arguments <= 1 else None
 
 
-def takes_numbers(data_type: DataType) -> bool:
-    """Whether sums and averages work on a type."""
-    return data_type.is_numeric() or isinstance(data_type, pl.Duration | pl.Null)
+ORDERING: Final = {"min": 0, "max": 0, "approx_percentile": 0, "min_by": 1, "max_by": 1}
+"""Aggregates that order values, and the argument they order by."""
+
+
+def takes_numbers(function: str, data_type: DataType) -> bool:
+    """Whether a numeric aggregate works on a type; intervals can be added, but have no variance."""
+    additive = function in ("sum", "avg") and isinstance(data_type, pl.Duration)
+    return data_type.is_numeric() or additive or isinstance(data_type, pl.Null)

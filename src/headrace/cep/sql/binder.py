@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import polars as pl
 
 from headrace.cep.sql import coercion
-from headrace.cep.sql.aggregates import AGGREGATES, NUMERIC_ONLY, takes_numbers
+from headrace.cep.sql.aggregates import AGGREGATES, NUMERIC_ONLY, ORDERING, takes_numbers
 from headrace.cep.sql.bound import (
     Aggregate,
     Bound,
@@ -370,8 +370,10 @@ class Binder:
         if not function.least <= len(arguments) <= function.most:
             raise problem(f"aggregate {name} takes {function.least} to {function.most} arguments", node.at)
         types = [argument.type for argument in arguments]
-        if name in NUMERIC_ONLY and not takes_numbers(types[0]):
+        if name in NUMERIC_ONLY and not takes_numbers(name, types[0]):
             raise problem(f"aggregate {name} takes numbers, not {spoken(types[0])}", node.at)
+        if name in ORDERING:
+            coercion.check_orderable(types[ORDERING[name]], f"aggregate {name}", node.at)
         return Aggregate(name, arguments, inner.found, node.semantics == "FINAL", function.result(types))
 
     def _count_rows(self, node: Call) -> Aggregate:

@@ -19,6 +19,7 @@ from headrace.cep.sql.datatypes import (
     NULL,
     STRING,
     common,
+    is_map,
     is_string,
     spoken,
     type_of_value,
@@ -38,6 +39,7 @@ _COMPARING: Final = frozenset({
     "=", "<>", "<", "<=", ">", ">=", "in", "is_distinct", "nullif", "greatest", "least", "array",
 })
 # fmt: on
+_ORDERING: Final = frozenset({"<", "<=", ">", ">=", "greatest", "least"})
 _ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "%", "mod"})
 # fmt: off
 _TEXT: Final = frozenset({
@@ -108,6 +110,8 @@ def unify(operands: Sequence[Bound], what: str, at: Position) -> list[Bound]:
     nodes = list(operands)
     if not any(isinstance(node.type, pl.Decimal) and not _is_decimal_literal(node) for node in nodes):
         nodes = [settle(node) for node in nodes]
+    if any(isinstance(node.type, pl.Duration) for node in nodes):
+        nodes = [_as_days(node) for node in nodes]
     times = [node.type for node in nodes if is_time(node.type)]
     if times:
         nodes = [_as_time(node, times, at) for node in nodes]
@@ -118,6 +122,13 @@ def unify(operands: Sequence[Bound], what: str, at: Position) -> list[Bound]:
             f"{what} cannot take {' and '.join(kinds)} together", at, hint="Use CAST to make the types agree."
         )
     return [brought(node, target, at) for node in nodes]
+
+
+def _as_days(node: Bound) -> Bound:
+    """A number beside an interval counts days, as in Oracle."""
+    if isinstance(node, Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return Constant(dt.timedelta(days=node.value), DURATION)
+    return node
 
 
 def _as_time(node: Bound, times: Sequence[DataType], at: Position) -> Bound:
@@ -160,6 +171,7 @@ def choice(name: str, operands: list[Bound], at: Position) -> Bound | None:
         return Operation("case", (*parts, values[-1]), _type(values), at)
     if name == "between":
         value, low, high = unify(operands, "BETWEEN", at)
+        check_orderable(value.type, "BETWEEN", at)
         bounds = (Operation(">=", (value, low), BOOLEAN, at), Operation("<=", (value, high), BOOLEAN, at))
         return Operation("and", bounds, BOOLEAN, at)
     return None
@@ -173,6 +185,8 @@ def operation(name: str, function: Function, operands: list[Bound], at: Position
     """A checked call of a function."""
     if name in _COMPARING:
         operands = unify(operands, f"{name.upper()}", at)
+        if name in _ORDERING:
+            check_orderable(operands[0].type, name.upper(), at)
     elif name in _ARITHMETIC:
         return _arithmetic(name, function, operands, at)
     elif name in ("||", "concat"):
@@ -192,6 +206,12 @@ def operation(name: str, function: Function, operands: list[Bound], at: Position
     return Operation(name, tuple(operands), function.result([operand.type for operand in operands]), at)
 
 
+def check_orderable(kind: DataType, what: str, at: Position) -> None:
+    """Refuses types that know no greater and smaller."""
+    if isinstance(kind, pl.Struct | pl.Object) or is_map(kind):
+        raise problem(f"{what} cannot order values of type {spoken(kind)}", at, hint="Compare one of the fields.")
+
+
 def _is_interval(kind: DataType) -> bool:
     return isinstance(kind, pl.Duration) or kind == MONTHS
 
@@ -202,6 +222,8 @@ def _arithmetic(name: str, function: Function, operands: list[Bound], at: Positi
     if all(kind.is_numeric() or isinstance(kind, pl.Null) for kind in kinds):
         nodes = unify(operands, name, at)
         return Operation(name, tuple(nodes), function.result([node.type for node in nodes]), at)
+    if is_time(left.type) and isinstance(right, Constant):
+        right = _as_days(settle(right))
     result = _time_arithmetic(name, left.type, right.type)
     if result is None:
         raise problem(f"{name} cannot take {spoken(left.type)} and {spoken(right.type)}", at)

@@ -61,7 +61,8 @@ def _operation(node: Operation, operands: list[Evaluator]) -> Evaluator:
 
 def _checked(evaluate: Callable[..., Any], node: Operation) -> Callable[..., Any]:
     # Comparisons and sums of checked types cannot fail: they are called without a guard, as they are called most.
-    if node.name in ("=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "not", "is_null", "in", "||"):
+    nested = any(operand.type.is_nested() for operand in node.operands)
+    if not nested and node.name in ("=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "not", "is_null", "in", "||"):
         return evaluate
 
     def guarded(*values: Any) -> Any:

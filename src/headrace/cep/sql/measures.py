@@ -206,7 +206,9 @@ class MeasureEvaluator:
             owner, rows = owner[selected], rows[selected]
         frame = pl.DataFrame({"owner": owner})
         if argument is not None:
-            frame = frame.with_columns(self._table.series(argument).gather(rows).alias("value"))
+            values = self._table.series(argument).gather(rows)
+            # The sum of small integers is a large one.
+            frame = frame.with_columns((values.cast(leaf.type) if leaf.function == "sum" else values).alias("value"))
         result = pl.len() if argument is None else _GROUPED[leaf.function](pl.col("value"))
         grouped = frame.group_by("owner").agg(result.cast(leaf.type).alias("result"))
         # A sum of nothing but nulls is null in SQL and zero in Polars.

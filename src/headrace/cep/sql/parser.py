@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Final
 
 from headrace.cep.sql.expression_parser import ExpressionParser
 from headrace.cep.sql.lexer import Cursor, Position, Token, problem
@@ -19,6 +20,12 @@ from headrace.cep.sql.syntax import (
     Skip,
     Subset,
 )
+
+# fmt: off
+_CLAUSE_WORDS: Final = frozenset({
+    "PATTERN", "DEFINE", "SUBSET", "MEASURES", "WITHIN", "ONE", "ALL", "ORDER", "PARTITION", "AFTER", "INITIAL", "SEEK",
+})
+# fmt: on
 
 
 class ClauseParser:
@@ -146,7 +153,7 @@ class ClauseParser:
         measures: list[Measure] = []
         while True:
             expression = self._expressions.expression()
-            if not cursor.take_words("AS"):
+            if not cursor.take_words("AS") and (cursor.token.kind != "word" or cursor.token.text in _CLAUSE_WORDS):
                 raise cursor.unexpected("AS and a name for the measure", within="MEASURES")
             alias = cursor.expect_identifier(within="MEASURES", what="a name for the measure")
             measures.append(Measure(expression, _identifier(alias)))
@@ -170,14 +177,12 @@ class ClauseParser:
         if cursor.take_words("TO", "NEXT", "ROW"):
             return Skip("to next row", None, at)
         cursor.expect_words("TO", within="AFTER MATCH SKIP")
-        first = last = False
-        if cursor.peek(1).kind in ("word", "quoted") and not cursor.peek(1).is_word(
-            "PATTERN", "DEFINE", "SUBSET", "MEASURES", "WITHIN", "ONE", "ALL", "ORDER", "PARTITION"
-        ):
+        first = False
+        if cursor.peek(1).kind in ("word", "quoted") and not cursor.peek(1).is_word(*_CLAUSE_WORDS):
             first = cursor.take_words("FIRST")
-            last = not first and cursor.take_words("LAST")
+            if not first:
+                cursor.take_words("LAST")  # which TO v means anyhow
         variable = cursor.expect_identifier(within="AFTER MATCH SKIP TO", what="NEXT ROW or a variable")
-        del last  # TO v means TO LAST v
         return Skip("to first" if first else "to last", _identifier(variable), variable.at)
 
     def _within_interval(self, at: Position) -> dt.timedelta:
