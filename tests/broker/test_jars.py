@@ -10,8 +10,11 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -207,10 +210,54 @@ def test_a_jar_that_does_not_exist_is_named(cache: JarCache, jars: list[Jar]) ->
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("http://127.0.0.1:1/m2", "Connection refused"), ("https://nowhere.invalid", "nowhere.invalid")],
+)
+def test_without_a_network_the_reason_is_given(tmp_path: Path, jars: list[Jar], address: str, reason: str) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"Cannot fetch org\.example:alpha:1\.0, .* and 2 more: ") as caught:
+        JarCache(tmp_path / "cache", repository=address).get(jars)
+    assert reason in caught.value.message
+    assert "HEADRACE_JAR_REPOSITORY" in caught.value.hint
+    assert len(caught.value.message) < 400
+
+
+class Stumbling(SimpleHTTPRequestHandler):
+    """Serves files, but breaks off the first attempt at each of the larger half."""
+
+    seen: ClassVar[set[str]] = set()
+
+    def do_GET(self) -> None:
+        if ("gamma" in self.path or "delta" in self.path) and self.path not in self.seen:
+            self.seen.add(self.path)
+            self.send_error(503)
+            return
+        super().do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.mark.broker
+def test_a_network_that_stumbles_is_tried_again(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Stumbling, directory=str(repository.root))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cache = JarCache(tmp_path / "cache", repository=f"http://127.0.0.1:{server.server_port}")
+        cache.get(jars)
+        server.shutdown()
+    assert len(Stumbling.seen) == 2
+    assert cache.check(jars) == []
+
+
+@pytest.mark.broker
 def test_several_processes_may_ask_at_once(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
     script = """
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 from headrace.broker.jars import JarCache, read_lock
 messages = []
 jars = read_lock(Path(sys.argv[3]))["test"]

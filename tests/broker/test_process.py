@@ -139,6 +139,14 @@ def test_what_the_command_started_is_ended_too(tmp_path: Path) -> None:
     assert gone(grandchild)
 
 
+def test_what_the_command_started_may_end_in_order(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    grandchild = f"trap 'echo bye > {said}; exit' TERM; echo ready > {said}; while true; do sleep 0.05; done"
+    process = GuardedProcess(["sh", "-c", f'setsid sh -c "{grandchild}" & while ! test -s {said}; do sleep 0.01; done'])
+    process.wait(20)
+    assert said.read_text() == "bye\n"
+
+
 def test_a_released_command_stays() -> None:
     code = "p = GuardedProcess(['sleep', '300']); p.release(); print(p.pid, flush=True)"
     process, (child,) = parent(code)

@@ -119,14 +119,22 @@ class DataDirectory:
     def _state_file(self) -> Path:
         return self.path / "broker.json"
 
+    def create(self) -> None:
+        """Make the directory, if it is not there.
+
+        Raises:
+            EnvironmentProblem: It cannot be made.
+        """
+        with self.explained():
+            self.kafka.mkdir(parents=True, exist_ok=True)
+
     def prepare(self) -> None:
-        """Make the directory and see that it can be written and has room.
+        """See that the directory can be written and has room; only for who holds its lock.
 
         Raises:
             EnvironmentProblem: It cannot be used, with the reason.
         """
         with self.explained():
-            self.kafka.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(self.temporary, ignore_errors=True)
             self.temporary.mkdir(exist_ok=True)
             probe = self.kafka / ".headrace-probe"
@@ -166,8 +174,10 @@ class DataDirectory:
 
         Raises:
             BrokerError: A broker is running here.
+            EnvironmentProblem: The lock cannot be written.
         """
-        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with self.explained():
+            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         deadline = time.monotonic() + patience
         while True:
             try:

@@ -84,7 +84,6 @@ def start(
         EnvironmentProblem: Java, a jar, the port, the disk or the directory is at fault.
     """
     launcher = Launcher(settings, cache=cache or JarCache(java=java), java=java, progress=progress)
-
     process, state = launcher.start(detached=True)
     process.release()
     return state

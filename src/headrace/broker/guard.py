@@ -32,6 +32,7 @@ import time
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_SECONDS = 0.5
+_DESCENDANTS_SECONDS = 2.0
 RELEASE = b"R"
 """What a parent writes into the lifeline to let the command outlive it."""
 
@@ -54,22 +55,26 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
+def _children() -> list[int]:
+    with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123
+        return [int(pid) for pid in file.read().split()]
+    return []
+
+
 def _end_descendants() -> None:
     """End what the command left behind; orphans become our children, since we are their subreaper."""
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123
-                children = [int(pid) for pid in file.read().split()]
-        except OSError:
-            return
-        if not children:
-            return
-        for pid in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    asked: set[int] = set()
+    began = time.monotonic()
+    while (left := _children()) and time.monotonic() - began < 2 * _DESCENDANTS_SECONDS:
+        number = signal.SIGTERM if time.monotonic() - began < _DESCENDANTS_SECONDS else signal.SIGKILL
+        for pid in left:
+            if pid not in asked or number == signal.SIGKILL:
+                asked.add(pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.01)
 
 
 def _run(lifeline: int, report: int, grace: float, command: list[str]) -> int:

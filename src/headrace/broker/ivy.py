@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _DONE = re.compile(r"\[SUCCESSFUL \] (?P<org>[^#]+)#(?P<name>[^;]+);(?P<rev>[^!]+)!")
-_TROUBLE = re.compile(
-    r"Server access error|UnknownHost|Connection refused|timed out|not found$|SSLHandshake|No space left"
-)
+_MISSING = re.compile(r":: (?P<org>[^#\s]+)#(?P<name>[^;]+);(?P<rev>[^:\s]+): not found")
+_REASON = re.compile(r"Host \S+ not found|java\.[a-z.]*\w+(?:Exception|Error): [^)]*|No space left on device")
 _WORKERS = 4
 _JARS_PER_WORKER = 6
 
@@ -120,9 +119,7 @@ def fetch(
             found |= part
     missing = [coordinate for coordinate in coordinates if coordinate not in found]
     if missing:
-        raise EnvironmentProblem(
-            f"Ivy did not deliver {', '.join(map(str, missing))}", hint="Try again; the repository may be incomplete."
-        )
+        raise _cannot_fetch(missing, [], status=0)
     return found
 
 
@@ -164,31 +161,60 @@ def _run_ivy(
         *("-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml"), "-confs", "default"),
         *("-retrieve", f"{work}/out/[organisation]/[artifact]/[revision]/[artifact]-[revision].[ext]"),
     ]
-    trouble: list[str] = []
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as process:
-        try:
-            for line in process.stdout or ():
-                if match := _DONE.search(line):
-                    if on_jar is not None:
-                        on_jar(Coordinate(match["org"], match["name"], match["rev"]))
-                elif _TROUBLE.search(line.rstrip()):
-                    trouble.append(line.strip().removeprefix(":: "))
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode != 0:
-        said = "; ".join(dict.fromkeys(trouble)) or f"Ivy ended with {process.returncode}"
-        raise EnvironmentProblem(
-            f"Cannot fetch {', '.join(map(str, coordinates))}: {said[:2000]}",
-            hint="Check the network connection, or name a mirror in HEADRACE_JAR_REPOSITORY.",
-        )
+    outcome = _listen(command, on_jar)
+    if outcome.status != 0 and outcome.arrived:
+        # Some came and some did not: a network that stumbles. Ivy has kept what came.
+        outcome = _listen(command, on_jar)
+    if outcome.status != 0:
+        raise _cannot_fetch(outcome.missing or coordinates, outcome.reasons, status=outcome.status)
     found: dict[Coordinate, Path] = {}
     for path in sorted((work / "out").glob("*/*/*/*.jar")):
         organisation, artifact, version = path.parts[-4:-1]
         found[Coordinate(organisation, artifact, version)] = path
     return found
+
+
+@dataclass
+class _Outcome:
+    """What an Ivy said."""
+
+    status: int = 0
+    arrived: int = 0
+    missing: list[Coordinate] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+
+def _listen(command: Sequence[str], on_jar: Callable[[Coordinate], None] | None) -> _Outcome:
+    outcome = _Outcome()
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                if done := _DONE.search(line):
+                    outcome.arrived += 1
+                    if on_jar is not None:
+                        on_jar(Coordinate(done["org"], done["name"], done["rev"]))
+                elif lacks := _MISSING.search(line):
+                    outcome.missing.append(Coordinate(lacks["org"], lacks["name"], lacks["rev"]))
+                elif reason := _REASON.search(line):
+                    outcome.reasons.append(reason[0].strip())
+        except BaseException:
+            process.kill()
+            raise
+    outcome.status = process.returncode
+    return outcome
+
+
+def _cannot_fetch(missing: Sequence[Coordinate], reasons: Sequence[str], *, status: int) -> EnvironmentProblem:
+    names = ", ".join(map(str, missing[:3])) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    why = "; ".join(dict.fromkeys(reasons)) or f"not in the repository (Ivy ended with {status})"
+    if "No space left" in why:
+        return EnvironmentProblem(f"Cannot fetch {names}: the disk is full", hint="Free some room.")
+    return EnvironmentProblem(
+        f"Cannot fetch {names}: {why[:500]}",
+        hint="Check the network connection, or name a mirror in HEADRACE_JAR_REPOSITORY.",
+    )
 
 
 def _settings(cache: Path, *, repository: str | None, poms: bool) -> str:

@@ -222,7 +222,8 @@ class JarCache:
                 done += jars[coordinate].size if coordinate in jars else 0
                 progress(f"fetched {coordinate.file_name}", done=done, total=total)
 
-        progress(f"fetching {len(jars)} jars ({total / 1e6:.1f} MB) into {self.directory}", done=0, total=total)
+        count = f"{len(jars)} jars" if len(jars) > 1 else "1 jar"
+        progress(f"fetching {count} ({total / 1e6:.1f} MB) into {self.directory}", done=0, total=total)
         for leftover in self.directory.glob(".fetch-*"):  # of a process that was killed: we hold the lock
             shutil.rmtree(leftover, ignore_errors=True)
         stamps = _Stamps.read(self.directory)

@@ -68,11 +68,11 @@ class Launcher:
             BrokerError: Another broker uses the directory, or it did not become ready.
             EnvironmentProblem: Java, a jar, the port, the disk or the directory is at fault.
         """
-        self.data.prepare()
-        with self.data.explained():
-            lock = self.data.acquire()
+        self.data.create()
+        lock = self.data.acquire()
         try:
-            self._port()  # before the long work; it is asked for again when it is needed
+            self.data.prepare()
+            port = self._port()
             java = self._java or find_java()
             jars = self._cache.get(EMBEDDED_BROKER, progress=self._progress)
             if not self.data.formatted:
@@ -82,18 +82,18 @@ class Launcher:
             while True:
                 attempts -= 1
                 try:
-                    return self._attempt(lock, java, jars, detached=detached)
+                    return self._attempt(lock, java, jars, port, detached=detached)
                 except HeadraceError as error:
                     # A port that was free a moment ago may be taken now.
                     if attempts == 0 or "port was taken" not in error.message:
                         raise
+                    port = self._port()
         finally:
             os.close(lock)
 
     def _attempt(
-        self, lock: int, java: Java, jars: tuple[Path, ...], *, detached: bool
+        self, lock: int, java: Java, jars: tuple[Path, ...], port: int, *, detached: bool
     ) -> tuple[GuardedProcess, BrokerState]:
-        port = self._port()
         properties = server_properties(
             self.data, port=port, controller_port=free_port(), extra=self._settings.properties
         )
@@ -202,7 +202,6 @@ class Launcher:
                 jars=jars,
                 data=scratch,
                 memory="128m",
-                options=["-XX:TieredStopAtLevel=1"],
             )
             done = subprocess.run(
                 command, cwd=work, env=_environment(), capture_output=True, text=True, timeout=120, check=False
