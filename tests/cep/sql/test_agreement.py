@@ -186,6 +186,33 @@ def test_measures_and_conditions_see_the_same(measure: str, rows: list[tuple[Any
     assert got == pytest.approx(expected, nan_ok=True) if result["m"].dtype.is_float() else got == expected
 
 
+@given(rows=ROWS, skip=SKIPS)
+@settings(max_examples=60, deadline=None)
+def test_one_row_is_the_last_of_all_rows(rows: list[tuple[Any, ...]], skip: str) -> None:
+    """ONE ROW PER MATCH shows what ALL ROWS PER MATCH shows last, and final values are the same on all rows."""
+    running = ", ".join(f"{measure} AS m{place}" for place, measure in enumerate(RUNNING))
+    final = [measure for measure in RUNNING if measure.startswith(("FIRST(", "LAST(", "SUM(", "AVG(", "COUNT(", "M"))]
+    final = [measure for measure in final if not measure.startswith("MATCH")]
+    finals = ", ".join(f"FINAL {measure} AS f{place}" for place, measure in enumerate(final))
+    template = f"""
+        PARTITION BY key ORDER BY id MEASURES {running}, {finals}, MATCH_NUMBER() AS n {{}} AFTER MATCH SKIP {skip}
+        PATTERN ((A | B)+? C?) SUBSET U = (A, B) DEFINE A AS x > 0, C AS s = 'c'"""
+    frame = _frame(rows)
+    one, every = (
+        execute(plan(_clause(template.format(f"{mode} PER MATCH")), dict(frame.schema)), frame)
+        for mode in ("ONE ROW", "ALL ROWS")
+    )
+    last = every.group_by("key", "n", maintain_order=True).last().select(one.columns)
+    assert_frame_equal(one, last)
+    for place, measure in enumerate(final):
+        same = (
+            every.group_by("key", "n").agg(pl.col(f"f{place}").cast(pl.String).n_unique() == 1)
+            if not isinstance(every.schema[f"f{place}"], pl.List)
+            else None
+        )
+        assert same is None or same[f"f{place}"].all(), measure
+
+
 def _asked(table: Table, node: Bound, row: int, label: str, path: Path, number: int) -> Any:
     """The value of an expression as the condition of a variable would see it."""
     paths = PathConditions(table, {label: Condition(label, None, node)})

@@ -94,6 +94,14 @@ def test_two_columns_of_one_name_are_told_apart() -> None:
     assert query(sql, {"t": T}).columns == ["Id", "Id:1", "k", "Price", "k:1"]
 
 
+def test_no_name_of_ours_is_taken_from_the_user() -> None:
+    table = pl.DataFrame({"__partition": [1, 2], "value": [3, 3], "leaf 0": [5, 6], "owner": [1, 1]})
+    sql = """
+        SELECT * FROM __match_0 MATCH_RECOGNIZE (
+          PARTITION BY value MEASURES SUM(owner) AS result, SUM("leaf 0") + PREV(__partition) AS z PATTERN (A+))"""
+    assert query(sql, {"__match_0": table}).rows() == [(3, 2, 12)]
+
+
 def test_nested_loops_do_not_blow_up() -> None:
     """(A+)+ B on rows without a B has more ways than atoms in the universe; each is ruled out once."""
     table = pl.DataFrame({"i": range(3000)})

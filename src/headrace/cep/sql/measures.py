@@ -207,8 +207,9 @@ class MeasureEvaluator:
         frame = pl.DataFrame({"owner": owner})
         if argument is not None:
             values = self._table.series(argument).gather(rows)
-            # The sum of small integers is a large one.
-            frame = frame.with_columns((values.cast(leaf.type) if leaf.function == "sum" else values).alias("value"))
+            # The sum of small integers is a large one, and the mean of short floats a long one.
+            widen = leaf.function == "sum" or (leaf.function == "avg" and argument.type.is_float())
+            frame = frame.with_columns((values.cast(leaf.type) if widen else values).alias("value"))
         result = pl.len() if argument is None else _GROUPED[leaf.function](pl.col("value"))
         grouped = frame.group_by("owner").agg(result.cast(leaf.type).alias("result"))
         # A sum of nothing but nulls is null in SQL and zero in Polars.

@@ -158,6 +158,8 @@ def _input_column(name: Name, names: Names, table_name: str) -> str:
     if found is None:
         text = ".".join(part.text for part in name.parts)
         raise problem(f"unknown column {text}", name.at, hint=f"Columns: {', '.join(names.columns) or 'none'}.")
+    if isinstance(names.columns[found], pl.Object):
+        raise problem(f"column {found} holds Python objects, which have no order and no groups", name.at)
     return found
 
 

@@ -120,7 +120,7 @@ class _Query:
     def __init__(self, text: str, tokens: tuple[Token, ...]) -> None:
         self._text = text
         self._tokens = tokens
-        self._names = (f"__match_{number}" for number in itertools.count())
+        self._numbers = itertools.count()
 
     def run(self, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         """Runs the whole text."""
@@ -144,7 +144,7 @@ class _Query:
         pieces = _Pieces(self._text)
         for subquery in list(self._subqueries_with_matches(start, stop)):
             result = self._range(subquery[0] + 1, subquery[1], dict(frames), depth + 1)
-            name = next(self._names)
+            name = self._new_name(frames)
             frames[name] = result
             begin, end = self._tokens[subquery[0]].start, self._tokens[subquery[1]].end
             pieces.replace(begin, end, f'(SELECT * FROM "{name}")')  # noqa: S608
@@ -153,6 +153,9 @@ class _Query:
         last = self._tokens[stop - 1].end if stop > start else self._tokens[start].start
         rewritten = pieces.result(self._tokens[start].start, last)
         return surroundings.run(rewritten, frames)
+
+    def _new_name(self, frames: Mapping[str, pl.DataFrame]) -> str:
+        return next(name for number in self._numbers if (name := f"__match_{number}") not in frames)
 
     # Common table expressions
 
@@ -262,7 +265,7 @@ class _Query:
         compiled = plan(clause, dict(frame.schema), table_name=table_name, run=run)
         result = execute(compiled, frame)
         cursor.index = closing + 1
-        name = next(self._names)
+        name = self._new_name(frames)
         alias, columns = self._alias(cursor)
         if columns:
             result = _renamed(result, columns, self._tokens[place].at)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PARTITION = "__partition"
-
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
@@ -43,20 +41,22 @@ class Table:
     """
 
     def __init__(self, frame: pl.DataFrame, partition_by: Sequence[str], order_by: Sequence[SortKey]) -> None:
-        self.frame = _sorted(frame, partition_by, order_by)
+        # A name that no column of the input has.
+        self._partition = "_" * (1 + max((len(name) for name in frame.columns), default=0))
+        self.frame = _sorted(frame, partition_by, order_by, self._partition)
         self.count = self.frame.height
         self.starts = self._partition_starts(partition_by)
         self.ends: NDArray[np.int64] = np.append(self.starts[1:], self.count).astype(np.int64)
         if not self.count:
             self.starts = self.ends = np.empty(0, dtype=np.int64)
-        self.columns = [name for name in self.frame.columns if name != PARTITION]
+        self.columns = [name for name in self.frame.columns if name != self._partition]
         self._series: dict[Bound, pl.Series] = {}
         self._lists: dict[Bound, list[Any]] = {}
 
     def _partition_starts(self, partition_by: Sequence[str]) -> NDArray[np.int64]:
         if not partition_by:
             return np.zeros(1, dtype=np.int64)
-        first = self.frame[PARTITION].to_numpy()
+        first = self.frame[self._partition].to_numpy()
         return np.flatnonzero(np.append([True], first[1:] != first[:-1])[: self.count]).astype(np.int64)
 
     def series(self, body: Bound) -> pl.Series:
@@ -97,7 +97,7 @@ class Table:
         neighbour = body.shift(-leaf.shift)
         if len(self.starts) <= 1:
             return neighbour
-        same = pl.col(PARTITION) == pl.col(PARTITION).shift(-leaf.shift)
+        same = pl.col(self._partition) == pl.col(self._partition).shift(-leaf.shift)
         return pl.when(same).then(neighbour)
 
     def _reader(self, leaf: Bound) -> Any:
@@ -129,12 +129,14 @@ class Table:
         return series.fill_null(value=False).to_numpy().astype(np.bool_, copy=False)
 
 
-def _sorted(frame: pl.DataFrame, partition_by: Sequence[str], order_by: Sequence[SortKey]) -> pl.DataFrame:
+def _sorted(
+    frame: pl.DataFrame, partition_by: Sequence[str], order_by: Sequence[SortKey], partition: str
+) -> pl.DataFrame:
     if partition_by:
         # The row in which a partition is met first stands for it: partitions come out in the order of the input.
-        frame = frame.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PARTITION))
-        frame = frame.with_columns(pl.col(PARTITION).min().over(list(partition_by)))
-    keys = [PARTITION] if partition_by else []
+        frame = frame.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(partition))
+        frame = frame.with_columns(pl.col(partition).min().over(list(partition_by)))
+    keys = [partition] if partition_by else []
     keys += [key.column for key in order_by]
     if not keys:
         return frame
