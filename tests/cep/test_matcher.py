@@ -10,6 +10,7 @@ from headrace.cep.program import (
     Accept,
     AnchorEnd,
     AnchorStart,
+    Check,
     Consume,
     ExcludeClose,
     ExcludeOpen,
@@ -142,3 +143,19 @@ def test_bad_programs_are_refused() -> None:
         Program((Consume("a", 0), Accept()))
     with pytest.raises(PlanError, match="match nothing"):
         Program((Jump(0),))
+
+
+def test_all_matches_from_a_row() -> None:
+    code = (Consume("a", 0), Split(2, 4), Gap(), Jump(1), Consume("b", 1), Accept())
+    m = matcher("abab", *code)
+    assert [match.rows for match in m.all_from(0)] == [(0, 1), (0, 3)]
+    assert [match.rows for match in m.all_from(2)] == [(2, 3)]
+    assert m.all_from(1) == []
+    assert [match.rows for match in matcher("abab", *code, within=3).all_from(0)] == [(0, 1)]
+    with pytest.raises(PlanError, match="no meaning in a search for all matches"):
+        matcher("a", AnchorStart(), Consume("a", 0), Accept()).all_from(0)
+
+
+def test_what_only_all_matches_know_is_refused_in_a_search_for_the_first() -> None:
+    with pytest.raises(PlanError, match="cannot stand in a search for the first match"):
+        matcher("a", Check(((0, True),)), Consume("a", 0), Accept())
