@@ -164,6 +164,7 @@ def _conditions(name: str, conditions: dict[str, Any]) -> str:
         f"{conditions['events']:,} events" if "events" in conditions else "",
         f"median of {conditions['turns']}" if "turns" in conditions else "",
         f"broker {conditions['broker']}" if "broker" in conditions else "",
+        f"seconds {conditions['seconds_are']}" if "seconds_are" in conditions else "",
         f"load before {load[0]}" if load else "",
         str(conditions.get("note", "")),
     ]
