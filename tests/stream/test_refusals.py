@@ -253,6 +253,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: counted().deduplicate("vehicle", within="1s"),
         r"deduplicate after an aggregate",
     ),
+    "idle after no time": (lambda: source().watermark(bounded(0), idle_after="0s"), r"idle_after '0s'.*above zero"),
+    "job that cannot be planned": (
+        lambda: Job("count", source().key_by("line").window(tumbling("1s")).aggregate(n=count())),
+        r"rows positions has no watermark",
+    ),
     "bad job name": (lambda: Job("Vehicle Count", counted()), r"job name 'Vehicle Count'.*lower-case"),
     "job name too long": (lambda: Job("a" * 64, counted()), r"63 at most"),
     "empty job name": (lambda: Job("", counted()), r"job name ''"),

@@ -46,6 +46,8 @@ class Job:
             )
         if not self.result_topic:
             object.__setattr__(self, "result_topic", f"analytics.{self.name}")
+        # What cannot be planned should fail here, where it is written, and not when it is run.
+        _ = self.pipeline
 
     @property
     def late_topic(self) -> str:

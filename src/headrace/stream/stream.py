@@ -138,6 +138,7 @@ class Stream:
                 hint=f"The columns here are: {', '.join(self.schema)}.",
             ) from problem
         idle = None if idle_after is None else micros(idle_after, what="idle_after")
+        self._refuse_if(idle is not None and idle <= 0, f"idle_after {idle_after!r}", "Give a time above zero.")
         return self._next(plan.Watermark(self.node, strategy, idle), self.schema)
 
     def with_columns(self, **columns: pl.Expr) -> Stream:

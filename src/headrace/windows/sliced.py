@@ -8,6 +8,7 @@ keys that were there before.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from headrace.engine.operator import (
 )
 from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_bytes, record_to_bytes
 from headrace.errors import StateError
+from headrace.time.instants import BEGINNING
 from headrace.windows.fold import Fold
 
 if TYPE_CHECKING:
@@ -115,29 +117,11 @@ class SlicedOperator:
 
     def _store(self, state: Segments, index: _Index, fresh: pl.DataFrame) -> None:
         for (start,), chunk in fresh.partition_by(SLICE, as_dict=True, maintain_order=True).items():
-            chunks = index.slices.setdefault(int(start), [])
             content = chunk.drop(SLICE)
-            if len(chunks) >= MAX_CHUNKS:
-                content = self.fold.merged(pl.concat([*self._read(state, chunks), content]), compact=True)
-                for name in chunks:
-                    state.delete(name)
-                chunks.clear()
-            name = f"slice/{int(start)}/{index.next_chunk}"
-            index.next_chunk += 1
-            chunks.append(name)
-            state.put(name, frame_to_bytes(content))
-
-    def _read(self, state: Segments, names: list[str]) -> list[pl.DataFrame]:
-        frames = []
-        for name in names:
-            value = state.get(name)
-            if value is None:
-                raise StateError(
-                    f"chunk {name} of the saved slices is missing",
-                    hint="The checkpoint is incomplete; restore it, or start the job afresh.",
-                )
-            frames.append(frame_from_bytes(value))
-        return frames
+            if len(index.slices.get(int(start), ())) >= MAX_CHUNKS:
+                content = self.fold.merged(pl.concat([*index.read(state, int(start)), content]), compact=True)
+                index.drop(state, int(start))
+            index.append(state, int(start), content)
 
     def _fire(self, state: Segments, index: _Index, watermark: int) -> pl.DataFrame | None:
         ends = self._ends(index, watermark)
@@ -145,10 +129,10 @@ class SlicedOperator:
             return None
         size = self.assigner.size
         needed = sorted(start for start in index.slices if ends[0] - size <= start < ends[-1])
-        content = {start: self.fold.merged(pl.concat(self._read(state, index.slices[start]))) for start in needed}
+        content = {start: self.fold.merged(pl.concat(index.read(state, start))) for start in needed}
         fired = []
         for end in ends:
-            held = [content[start] for start in needed if end - size <= start < end]
+            held = [content[start] for start in needed[bisect_left(needed, end - size) : bisect_left(needed, end)]]
             if held:
                 merged = self.fold.merged(pl.concat(held)) if len(held) > 1 else held[0]
                 fired.append(single_pane(self.fold.results(merged), start=end - size, end=end))
@@ -157,21 +141,17 @@ class SlicedOperator:
     def _ends(self, index: _Index, watermark: int) -> list[int]:
         """The ends in (watermark before, watermark] of windows that hold a slice; a gap costs nothing."""
         size, every, offset = self.assigner.size, self.assigner.every, self.assigner.offset
-        ends: set[int] = set()
-        for start in index.slices:
+        ends: list[int] = []
+        for start in sorted(index.slices):
             last_end = start - (start - offset) % every + size
-            highest = min(last_end, watermark - (watermark - offset - size) % every)
-            end = highest
-            while end > start and end > index.watermark:
-                ends.add(end)
-                end -= every
-        return sorted(ends)
+            low = max(start, index.watermark, ends[-1] if ends else start)
+            ends.extend(range(low + every - (low - offset - size) % every, min(last_end, watermark) + 1, every))
+        return ends
 
     def _forget(self, state: Segments, index: _Index) -> None:
         size, every, offset = self.assigner.size, self.assigner.every, self.assigner.offset
         for start in [start for start in index.slices if start - (start - offset) % every + size <= index.watermark]:
-            for name in index.slices.pop(start):
-                state.delete(name)
+            index.drop(state, start)
 
     def _late_rows(self, late: pl.DataFrame, watermark: int) -> pl.DataFrame:
         size = self.assigner.size
@@ -207,26 +187,47 @@ def only_pane() -> list[pl.Expr]:
 
 @dataclass
 class _Index:
-    """What an operator knows about its state without reading it."""
+    """What an operator knows about its state without reading it: the chunks of each slice, by number."""
 
     watermark: int
     next_chunk: int
-    slices: dict[int, list[str]]
+    slices: dict[int, list[int]]
 
     @classmethod
     def load(cls, state: Segments) -> _Index:
         saved = state.get(_INDEX)
         if saved is None:
-            return cls(watermark=-(2**62), next_chunk=0, slices={})
+            return cls(watermark=BEGINNING, next_chunk=0, slices={})
         record: dict[str, Any] = record_from_bytes(saved)
-        return cls(
-            record["watermark"], record["next_chunk"], {int(start): names for start, names in record["slices"].items()}
-        )
+        slices = {int(start): chunks for start, chunks in record["slices"].items()}
+        return cls(record["watermark"], record["next_chunk"], slices)
 
     def save(self, state: Segments) -> None:
-        record = {
-            "watermark": self.watermark,
-            "next_chunk": self.next_chunk,
-            "slices": {str(k): v for k, v in self.slices.items()},
-        }
+        slices = {str(start): chunks for start, chunks in self.slices.items()}
+        record = {"watermark": self.watermark, "next_chunk": self.next_chunk, "slices": slices}
         state.put(_INDEX, record_to_bytes(record))
+
+    def read(self, state: Segments, start: int) -> list[pl.DataFrame]:
+        frames = []
+        for chunk in self.slices[start]:
+            value = state.get(_name(start, chunk))
+            if value is None:
+                raise StateError(
+                    f"chunk {_name(start, chunk)} of the saved slices is missing",
+                    hint="The checkpoint is incomplete; restore it, or start the job afresh.",
+                )
+            frames.append(frame_from_bytes(value))
+        return frames
+
+    def append(self, state: Segments, start: int, content: pl.DataFrame) -> None:
+        state.put(_name(start, self.next_chunk), frame_to_bytes(content))
+        self.slices.setdefault(start, []).append(self.next_chunk)
+        self.next_chunk += 1
+
+    def drop(self, state: Segments, start: int) -> None:
+        for chunk in self.slices.pop(start):
+            state.delete(_name(start, chunk))
+
+
+def _name(start: int, chunk: int) -> str:
+    return f"slice/{start}/{chunk}"
