@@ -85,7 +85,7 @@ class Producer:
                 queue_buffering_max_kbytes=128 * 1024,
                 batch_size=512 * 1024,
                 # How long a topic may be unknown, right after it was created, before its records fail.
-                topic_metadata_propagation_max_ms=5000,
+                topic_metadata_propagation_max_ms=3000,
                 # Python is called for failures only: a call for each success would halve the throughput.
                 **{"delivery.report.only.error": True},
                 **self._transactional(),
