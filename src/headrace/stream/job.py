@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from headrace.errors import PlanError
 from headrace.stream import plan
@@ -13,8 +13,6 @@ from headrace.stream.pipeline import Pipeline, compile_plan
 
 if TYPE_CHECKING:
     from headrace.stream.stream import Stream
-
-Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
@@ -29,14 +27,12 @@ class Job:
         description: One sentence for people.
         result_topic: Where results go; `analytics.<name>` unless told otherwise. Late events go to `<result
             topic>.late`.
-        version: Raise it when results change their meaning; part of nothing that is stored yet.
     """
 
     name: str
     stream: Stream
     description: str = ""
     result_topic: str = field(default="")
-    version: int = 1
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
