@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import pickle
 from typing import Any
 
 import pandas as pd
@@ -9,7 +11,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from headrace.cep.sql import query
+from headrace.cep.sql import execute, plan, query
+from headrace.cep.sql.lexer import Cursor, tokenize
+from headrace.cep.sql.parser import ClauseParser
 from headrace.errors import PlanError
 
 T = pl.DataFrame({"Id": [1, 2, 3, 4], "Price": [3, 1, 2, 5], "k": ["a", "a", "b", "b"]})
@@ -92,6 +96,30 @@ def test_the_kind_of_the_first_table_is_the_kind_of_the_result() -> None:
 def test_two_columns_of_one_name_are_told_apart() -> None:
     sql = "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY id ASC, id DESC MEASURES k AS k ALL ROWS PER MATCH PATTERN (A))"
     assert query(sql, {"t": T}).columns == ["Id", "Id:1", "k", "Price", "k:1"]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_times_outside_are_compared_with_and_without_zone(zone: str | None) -> None:
+    times = pl.Series("at", [dt.datetime(2024, 1, 1, hour) for hour in (1, 2)], dtype=pl.Datetime("us", zone))
+    sql = """
+        SELECT x, CAST(x AS VARCHAR(5)) AS s, TRY_CAST(k AS INTEGER) AS n
+        FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES x AS x, at AS at, k AS k PATTERN (A))
+        WHERE at > TIMESTAMP '2024-01-01 01:30:00'"""
+    table = pl.DataFrame({"x": [1, 2], "k": ["1", "z"], "at": times})
+    assert query(sql, {"t": table}).rows() == [(2, "2", None)]
+
+
+def test_a_plan_travels() -> None:
+    """A compiled clause is a value: it can be sent to another process and run there."""
+    text = """
+        PARTITION BY k ORDER BY id MEASURES SUM(A.price) AS s, CLASSIFIER() || 'x' AS c
+        ALL ROWS PER MATCH PATTERN (A B?) DEFINE B AS price > LAST(A.price) AND PREV(k) = 'b'"""
+    tokens = tokenize(text)
+    clause = ClauseParser(Cursor(tokens), text, tokens[0].at).parse()
+    compiled = plan(clause, dict(T.schema))
+    sent = pickle.loads(pickle.dumps(compiled))  # noqa: S301
+    assert execute(sent, T).equals(execute(compiled, T))
+    assert sent.program == compiled.program
 
 
 def test_no_name_of_ours_is_taken_from_the_user() -> None:

@@ -68,9 +68,11 @@ def run(query: Rewritten, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     for select in tree.find_all(exp.Select):
         if select.args.get("where") and not (select.args.get("from") or select.args.get("from_")):
             select.from_(exp.to_identifier(_ONE_ROW, quoted=True), copy=False)  # Polars forgets WHERE without FROM
+    for cast in list(tree.find_all(exp.Cast)):
+        _fit_cast(cast)
     frames = {**frames, _ONE_ROW: pl.DataFrame({_ONE_ROW: [0]})}
     _fit_names(tree, frames)
-    text = tree.sql(dialect="postgres", identify=True)
+    text = tree.sql(dialect="duckdb", identify=True)
     try:
         with pl.SQLContext(frames=dict(frames)) as context:
             return context.execute(text, eager=True)
@@ -113,6 +115,19 @@ def _described(message: str) -> str:
     if message.startswith("Required keyword"):
         return "something is missing here"
     return message.replace("Invalid expression / Unexpected token", "this does not fit here")
+
+
+def _fit_cast(cast: exp.Cast) -> None:
+    """Casts without lengths, which Polars does not know; a timestamp literal is compared as the text it is.
+
+    Polars reads a text as whatever it is compared with, and so a timestamp with or without a zone.
+    """
+    literal = isinstance(cast.this, exp.Literal) and cast.this.is_string
+    if literal and cast.to.is_type(exp.DataType.Type.TIMESTAMP) and isinstance(cast.parent, exp.Predicate):
+        cast.replace(cast.this)
+        return
+    if not cast.to.is_type(exp.DataType.Type.DECIMAL, *exp.DataType.NESTED_TYPES):
+        cast.to.set("expressions", None)
 
 
 def _spell_out_columns(alias: exp.TableAlias, frames: Mapping[str, pl.DataFrame]) -> None:
