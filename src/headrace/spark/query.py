@@ -83,6 +83,8 @@ def streaming_query(
     """
     topics = source_topics(jobs)
     reader = spark.readStream.format("kafka").options(**options).option("subscribe", ",".join(topics)).load()
-    rows = exchange_rows(kafka_rows(reader, topics), jobs, groups=groups, codec=codec)
+    # A task costs more than a partition: what does not run side by side may as well share a hand-over to Python.
+    few = kafka_rows(reader, topics).coalesce(spark.sparkContext.defaultParallelism)
+    rows = exchange_rows(few, jobs, groups=groups, codec=codec)
     every = rows.union(heartbeat(spark, groups * len(jobs)))
     return stateful(every, jobs, groups=groups, partitions=partitions)

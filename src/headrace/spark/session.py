@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.broker import SPARK_REDACTION
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -38,6 +40,9 @@ def spark_settings(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(local_directory),
         "spark.sql.session.timeZone": "UTC",
+        # Neither plans nor logs show how to get into Kafka.
+        "spark.redaction.regex": SPARK_REDACTION,
+        "spark.sql.redaction.options.regex": SPARK_REDACTION,
         "spark.sql.shuffle.partitions": str(state_partitions),
         f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         # A batch then writes what it changed and not a snapshot of everything.
