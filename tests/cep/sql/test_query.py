@@ -100,7 +100,8 @@ def test_two_columns_of_one_name_are_told_apart() -> None:
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
 def test_times_outside_are_compared_with_and_without_zone(zone: str | None) -> None:
-    times = pl.Series("at", [dt.datetime(2024, 1, 1, hour) for hour in (1, 2)], dtype=pl.Datetime("us", zone))
+    moments = [dt.datetime(2024, 1, 1, hour, tzinfo=dt.UTC) for hour in (1, 2)]
+    times = pl.Series("at", moments).dt.replace_time_zone(zone)
     sql = """
         SELECT x, CAST(x AS VARCHAR(5)) AS s, TRY_CAST(k AS INTEGER) AS n
         FROM t MATCH_RECOGNIZE (ORDER BY at MEASURES x AS x, at AS at, k AS k PATTERN (A))

@@ -7,6 +7,7 @@ computed from them for all matches at once.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -114,7 +115,7 @@ class _Notes:
         self._labels = tuple(labels)
         self._code = {label: code for code, label in enumerate(labels)}
         self._entries: list[tuple[int, int, int, int, int, int]] = []
-        self._codes: list[int] = []
+        self._codes = array("h")  # overlapping matches can have very many rows in all
         self._excluded: list[tuple[int, int]] = []
 
     def match(self, match: Match, number: int, low: int, high: int) -> None:
@@ -136,7 +137,7 @@ class _Notes:
             for begin, end in self._excluded:
                 excluded[begin:end] = True
         starts, lengths, numbers, kinds, lows, highs = columns
-        codes = np.array(self._codes, dtype=np.int16)
+        codes = np.frombuffer(self._codes, dtype=np.int16)
         return Matches(self._labels, starts, lengths, numbers, kinds.astype(np.int8), lows, highs, codes, excluded)
 
 
