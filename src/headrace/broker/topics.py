@@ -44,6 +44,7 @@ COMMITS = "headrace.commits"
 FOREVER = -1
 """For `TopicSpec.retention`: keep everything."""
 
+_NOT_LED = KafkaError.NOT_LEADER_FOR_PARTITION
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -340,11 +341,22 @@ class Topics:
     def _offsets(self, pairs: Sequence[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
         if not pairs:
             return {}
-        futures = self._admin.list_offsets(dict.fromkeys(pairs, spec), request_timeout=self._timeout)
         found: dict[tuple[str, int], int] = {}
-        for pair, future in futures.items():
-            answer = self._await(future, f"Cannot read the offsets of {pair.topic}")
-            found[pair.topic, pair.partition] = answer.offset
+        deadline = time.monotonic() + self._timeout
+        asked = list(pairs)
+        while asked:
+            futures = self._admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=self._timeout)
+            asked = []
+            for pair, future in futures.items():
+                # A topic that was just created is known before its partitions are led: ask those again.
+                patient = _NOT_LED if time.monotonic() < deadline else None
+                answer = self._await(future, f"Cannot read the offsets of {pair.topic}", accept=patient)
+                if answer is None:
+                    asked.append(pair)
+                else:
+                    found[pair.topic, pair.partition] = answer.offset
+            if asked:
+                time.sleep(0.02)
         return found
 
     def _configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
