@@ -120,10 +120,12 @@ def test_signals_ask_politely_and_ctrl_c_has_its_exit_code(number: int, code: in
         assert caught.value.exit_code == code
 
 
-def test_a_second_ctrl_c_insists() -> None:
+def test_a_second_ctrl_c_insists_but_an_echo_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     with stop_on_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.wait(5)
+        signal.raise_signal(signal.SIGINT)
+        monkeypatch.setattr("headrace.cli.stopping._INSIST_SECONDS", 0.0)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

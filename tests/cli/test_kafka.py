@@ -117,7 +117,9 @@ def test_topics_create_list_describe(run: Run, bootstrap: str) -> None:
     wanted |= {"analytics.vehicle-distribution", "analytics.vehicle-distribution.late"}
     assert wanted <= {*made["created"], *made["existing"]}
     assert "Nothing to do" in run("topics", "create").stdout
-    listed = {topic["name"]: topic for topic in json.loads(run("topics", "--json").stdout)}
+    result = run("topics", "--json")
+    assert result.exit_code == 0, result.output
+    listed = {topic["name"]: topic for topic in json.loads(result.stdout)}
     assert wanted <= set(listed)
     assert not any(name.startswith("__") for name in listed)
     described = json.loads(run("topics", "describe", "headrace.commits", "--json").stdout)
@@ -192,12 +194,14 @@ def test_tail_shows_what_it_cannot_decode_and_goes_on(run: Run, bootstrap: str, 
         ("json", b"{not json"),
         ("unknown", unknown),
         ("nothing", b""),
+        ("token", b'{"batch": 7}'),
     ]
     write(bootstrap, topic, [*bad, ("good", position("good"))])
     with Producer(Connection(bootstrap=bootstrap)) as producer:
         producer.send(topic, b"\x00" * 300, key=b"\xff\xfe")
     shown = {record["key"]: record for record in lines(run("tail", topic))}
-    assert len(shown) == 7
+    assert len(shown) == 8
+    assert shown["token"]["value"] == {"batch": 7}
     assert shown["good"]["details"]["vehicle_id"] == "good"
     assert shown[None]["undecodable"]["reason"] == "malformed"
     assert shown[None]["value"].startswith("rubbish")
@@ -307,6 +311,7 @@ def test_an_embedded_broker_beside_an_external_one_is_refused(run: Run, tmp_path
     assert "HEADRACE_BROKER__BOOTSTRAP" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_broker_that_dies_later_ends_the_followers(environment: dict[str, str], run: Run, tmp_path: Path) -> None:
     own = environment | {"HEADRACE_PATHS__HOME": str(tmp_path)}
     started = json.loads(run("broker", "start", "--port", "0", "--json", HEADRACE_PATHS__HOME=str(tmp_path)).stdout)

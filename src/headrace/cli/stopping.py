@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,6 +17,8 @@ from types import FrameType
 import typer
 
 from headrace.errors import ExitCode
+
+_INSIST_SECONDS = 1.0
 
 
 class Stop(threading.Event):
@@ -37,10 +40,16 @@ class Stop(threading.Event):
 def stop_on_signals() -> Iterator[Stop]:
     """Catch the stopping signals for the length of a block."""
     stop = Stop()
+    first = 0.0
 
     def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal first
         if stop.signal == signal.SIGINT and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            # Some tools send a signal twice, to the process and to its group: that is not yet a user who insists.
+            if time.monotonic() - first > _INSIST_SECONDS:
+                raise KeyboardInterrupt
+            return
+        first = time.monotonic()
         stop.signal = number
         stop.set()
 

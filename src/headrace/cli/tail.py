@@ -45,15 +45,25 @@ def show(codec: Codec, record: Record) -> dict[str, Any]:
         "timestamp": datetime.fromtimestamp(record.timestamp / 1e6, UTC).isoformat(timespec="milliseconds"),
         "key": None if record.key is None else record.key.decode(errors="backslashreplace"),
     }
-    event = json_module.loads(codec.to_json(record.value))
+    event: dict[str, Any] = json_module.loads(codec.to_json(record.value))
     problem = event.pop("dead_letter", None)
-    shown |= event
-    if problem is not None:
-        shown["undecodable"] = {name: text for name, text in problem.items() if text is not None}
-        if record.value is not None:
-            shown["value"] = record.value[:_PREVIEW].decode(errors="backslashreplace")
-            shown["value_size"] = len(record.value)
+    if problem is None and "details" not in event:
+        problem = {"reason": "missing_details", "text": "it is no event: there are no details in it"}
+    if problem is None:
+        return shown | event
+    shown["undecodable"] = {name: text for name, text in problem.items() if text is not None}
+    if record.value is not None:
+        shown["value"] = _readable(record.value)
+        shown["value_size"] = len(record.value)
     return shown
+
+
+def _readable(value: bytes) -> Any:
+    """JSON of whatever kind as it is, anything else as the text of its first bytes."""
+    try:
+        return json_module.loads(value)
+    except (ValueError, RecursionError):
+        return value[:_PREVIEW].decode(errors="backslashreplace")
 
 
 class Reader:
