@@ -1,8 +1,8 @@
 """One tree of errors.
 
 Every error that Headrace raises on purpose is a `HeadraceError` and also the built-in kind a Python reader expects
-(`ValueError`, `OSError`, ...). A message says what was wrong, where, and what to do about it; `hint` holds the last part
-apart, so that the command line can print it on a line of its own.
+(`ValueError`, `OSError`, ...). A message says what was wrong, where, and what to do about it; `hint` holds the last
+part apart, so that the command line can print it on a line of its own.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SchemaError(HeadraceError, TypeError):
     exit_code = ExitCode.JOB
 
 
-class EnvironmentProblem(HeadraceError, OSError):
+class EnvironmentProblem(HeadraceError, OSError):  # noqa: N818 - `EnvironmentError` is a name that Python has taken
     """The machine lacks something: Java, memory, disk, a port, a readable file."""
 
     exit_code = ExitCode.ENVIRONMENT
