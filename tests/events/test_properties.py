@@ -100,17 +100,23 @@ def test_damaged_events_mean_the_same_to_both_engines(
         value = event.SerializeToString()
     fast, slow = (_outcome(codec, [value]) for codec in codecs.values())
     assert sum(frame.height for frame in fast.frames.values()) + fast.dead.height == 1
-    if not _has_group(value):
-        assert fast.dead.equals(slow.dead)
-        assert fast.frames.keys() == slow.frames.keys()
-        assert all(fast.frames[key].equals(slow.frames[key]) for key in fast.frames)
+    if _refused(slow) and not _refused(fast) and _may_hold_group(value):
+        return  # the one known difference; see test_engines
+    assert fast.dead.equals(slow.dead)
+    assert fast.frames.keys() == slow.frames.keys()
+    assert all(fast.frames[key].equals(slow.frames[key]) for key in fast.frames)
 
 
 def _outcome(codec: Codec, values: list[bytes]) -> Any:
     return codec.decode(pa.array(values, pa.binary()))
 
 
-def _has_group(value: bytes) -> bool:
+def _refused(decoded: Any) -> bool:
+    """Whether protobuf itself found the wire format wrong."""
+    return decoded.dead.height == 1 and str(decoded.dead["text"][0]).startswith("Error parsing message")
+
+
+def _may_hold_group(value: bytes) -> bool:
     """Whether a byte could open a group (wire type 3), whose end ptars does not compare with its beginning."""
     return any(byte & 7 == 3 for byte in value)
 
