@@ -167,16 +167,21 @@ class WindowTurn:
             return None
         keys, kept = list(self.operator.keys), self.ledger.watermark
         own = units.select(self.by).unique().with_columns(pl.lit(value=False).alias(CLOSED))
-        books = self.books
-        if books is not None:
-            touched = books.join(own, on=keys, how="semi") if keys else books
-            own = pl.concat([own, touched.select(*self.by, CLOSED)])
+        others = None
+        if self.books is not None and keys:
+            mine = own.select(keys).unique()
+            others = self.books.join(mine, on=keys, how="anti")
+            self.books = self.books.join(mine, on=keys, how="semi")
+        if self.books is not None:
+            own = pl.concat([own, self.books.select(*self.by, CLOSED)])
         mapping = merged_windows(own, keys, touching=self.operator.assigner.touching)
         expired = pl.col("#merged_end") + self.operator.lateness <= kept
         alive = mapping.filter(~expired & ~pl.col(CLOSED)).unique(self.by)
         placed = units.join(alive.drop(CLOSED), on=self.by, how="inner", maintain_order="left")
         self._put_aside(units, placed)
         self._rebook(mapping.filter(~expired))
+        if others is not None:
+            self._keep(others)
         if placed.is_empty():
             return None
         merged = placed.with_columns(
@@ -331,9 +336,12 @@ class WindowTurn:
             return books.with_columns(complete.alias(_FIRE), pl.lit(value=False).alias(_FINISH))
         if trigger == AfterWatermark():
             return books.with_columns(complete.alias(_FIRE), complete.alias(_FINISH))
+        # Many windows stand at the same point: each such point is asked once.
+        point = [WINDOW_END, TRIGGER, *([ROWS] if rows else [])]
+        points = books.select(point).unique()
         fires, finishes, states, timers = [], [], [], []
-        counts = books.get_column(ROWS) if rows else pl.repeat(0, books.height, dtype=pl.Int64, eager=True)
-        for end, kept, count in zip(books.get_column(WINDOW_END), books.get_column(TRIGGER), counts, strict=True):
+        counts = points.get_column(ROWS) if rows else pl.repeat(0, points.height, dtype=pl.Int64, eager=True)
+        for end, kept, count in zip(points.get_column(WINDOW_END), points.get_column(TRIGGER), counts, strict=True):
             at = Moment(end, watermark, self.turn.now)
             state = trigger.start() if kept is None else json.loads(kept)
             if count:
@@ -346,12 +354,14 @@ class WindowTurn:
             finishes.append(finished)
             states.append(json.dumps(state))
             timers.append(trigger.timer(state))
-        return books.with_columns(
+        answers = points.with_columns(
             pl.Series(_FIRE, fires, dtype=pl.Boolean),
             pl.Series(_FINISH, finishes, dtype=pl.Boolean),
-            pl.Series(TRIGGER, states, dtype=pl.String),
-            pl.Series(TIMER, timers, dtype=pl.Int64),
+            pl.Series("#state", states, dtype=pl.String),
+            pl.Series("#next", timers, dtype=pl.Int64),
         )
+        asked = books.join(answers, on=point, how="left", nulls_equal=True, maintain_order="left")
+        return asked.with_columns(pl.col("#state").alias(TRIGGER), pl.col("#next").alias(TIMER)).drop("#state", "#next")
 
     def _fired(self, told: pl.DataFrame) -> pl.DataFrame:
         """Give the panes of the windows that fire; return the windows that stay, as they are after it."""
