@@ -29,7 +29,7 @@ from headrace.cli import terminal
 from headrace.cli.broker import server_settings
 from headrace.cli.children import Child, headrace_command, stop_all
 from headrace.cli.connect import external, running_broker
-from headrace.cli.gauges import Gauges
+from headrace.cli.gauges import Gauges, Snapshot
 from headrace.cli.options import Bootstrap, Globals, Json
 from headrace.cli.progress import Steps
 from headrace.cli.singleton import only_one
@@ -47,6 +47,7 @@ _CHILD_GRACE = 5.0
 _BROKER_WAITS = 4.0
 _BROKER_GRACE = 3.0
 _REFRESH_SECONDS = 0.5
+_BATCHES_WITHOUT_RESULTS = 20
 _LINE_SECONDS = 5.0
 
 
@@ -187,12 +188,18 @@ def _prepare(stage: _Stage, steps: Steps) -> Connection:
             stage.check()
             shown = stage.gauges.snapshot(now=time.monotonic())
             step.progress(f"{shown.state}: {shown.detail}" if shown.detail else shown.state)
-            if shown.state == "running" or shown.batch is not None:
+            if _is_warm(shown):
                 break
             time.sleep(0.1)
+        # Windows that ended while Spark was warming up would say how long that took, and nothing about latency.
         stage.gauges.since = time.time_ns() // 1000
-        step.done("first micro-batch done")
+        step.done("first results are here" if shown.busiest else "reading")
     return connection
+
+
+def _is_warm(shown: Snapshot) -> bool:
+    """Whether the slow first micro-batches are over: results came, or several batches with events but no result."""
+    return bool(shown.busiest) or (shown.events > 0 and (shown.batch or 0) >= _BATCHES_WITHOUT_RESULTS)
 
 
 def _simulate_words(settings: Settings, connection: Connection) -> list[str]:
