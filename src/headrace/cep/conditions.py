@@ -359,6 +359,23 @@ def columns_of(condition: Condition) -> frozenset[str] | None:
     return None
 
 
+def rows_read(conditions: Sequence[Condition]) -> set[str] | None:
+    """The columns of a row that conditions read, of the row at hand and of earlier ones; None if that is not known."""
+    read: set[str] = set()
+    for condition in conditions:
+        if isinstance(condition, Combined):
+            more: set[str] | frozenset[str] | None = rows_read(condition.parts)
+        elif isinstance(condition, pl.Expr):
+            # An expression that chooses columns by a pattern or a type reads who knows what.
+            more = None if condition.meta.has_multiple_outputs() else set(condition.meta.root_names())
+        else:
+            more = columns_of(condition)
+        if more is None:
+            return None
+        read |= more
+    return read
+
+
 def bind(condition: Condition, frame: pl.DataFrame, columns: Columns, before: int) -> PathCondition:
     """Make an iterative condition ready for a batch.
 

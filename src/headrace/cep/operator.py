@@ -11,20 +11,20 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from headrace.cep.compiler import compile_pattern
-from headrace.cep.conditions import unknown_column
+from headrace.cep.conditions import rows_read, unknown_column
+from headrace.cep.intake import sort_out
 from headrace.cep.measures import Measure, columns_of, compute, first, last
+from headrace.cep.saved import pack, unpack
 from headrace.cep.streaming import Piece, Progress, StreamMatcher
 from headrace.cep.threads import DEFAULT_MAX_PARTIAL
 from headrace.engine.operator import EVENT_TIME, Outcome, Turn
-from headrace.engine.state import frame_from_bytes, frame_to_bytes
-from headrace.errors import PlanError, StateError
+from headrace.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_MARK = b"HP1\n"
+#: The column that tells partial matches whose time was over from matches, where both are asked for.
+TIMED_OUT = "timed_out"
+
 _SEGMENT = "pattern"
 _INSTANT = pl.Datetime("us", "UTC")
 
@@ -59,6 +61,8 @@ class PatternOperator:
         key: The key columns.
         measures: The columns of a match, by name.
         timed_out: The columns of a partial match that timed out; None for no such output.
+        mark_timed_out: Give partial matches that timed out among the matches, with the same measures, and tell them
+            apart by a column `timed_out`.
         max_partial: Bound on the partial matches of one key; beyond it the job fails with a message that says so.
 
     >>> from polars import col
@@ -78,16 +82,23 @@ class PatternOperator:
         key: Sequence[str],
         measures: Mapping[str, Measure] | None = None,
         timed_out: Mapping[str, Measure] | None = None,
+        mark_timed_out: bool = False,
         max_partial: int = DEFAULT_MAX_PARTIAL,
     ) -> None:
         self.pattern = pattern
         self.key = list(key)
         self.measures = dict(measures or {"match_start": first(EVENT_TIME), "match_end": last(EVENT_TIME)})
         self.timed_out = None if timed_out is None else dict(timed_out)
+        self.mark_timed_out = mark_timed_out
+        if (mark_timed_out or timed_out is not None) and not pattern.bounded:
+            raise PlanError(
+                "partial matches that time out are asked for, and the pattern has no time bound",
+                hint='Give it one, such as within("10s").',
+            )
         self.compiled = compile_pattern(pattern)
         self._names = self.compiled.program.labels
         for name in {*self.measures, *(self.timed_out or {})}:
-            if name in (*self.key, EVENT_TIME):
+            if name in (*self.key, EVENT_TIME) or (mark_timed_out and name == TIMED_OUT):
                 raise PlanError(f"a measure is named {name!r}, like a column that every match has", hint="Rename it.")
         needed = columns_of(self.measures, self._names) | columns_of(self.timed_out or {}, self._names)
         self._needed = needed
@@ -107,7 +118,14 @@ class PatternOperator:
             if column not in rows:
                 raise unknown_column(column, rows.names())
         self.compiled.rows(empty, None)
-        return self._results(_nothing(empty, self.key), self.measures).schema
+        results = self._results(_nothing(empty, self.key), self.measures)
+        return (_marked(results, results[:0]) if self.mark_timed_out else results).schema
+
+    def reads(self, rows: pl.Schema) -> set[str] | None:
+        """Tell which columns of the rows are read at all; None where that cannot be known."""
+        conditions = [condition for condition in self.compiled.conditions if not isinstance(condition, tuple)]
+        read = rows_read(conditions)
+        return None if read is None else {EVENT_TIME, *self.key, *self._needed, *read} & set(rows)
 
     def timed_out_schema(self, rows: pl.Schema) -> pl.Schema | None:
         """Tell the columns of timed-out partial matches, given those of the rows; None if they are not asked for."""
@@ -132,53 +150,30 @@ class PatternOperator:
     def turn(self, state: Segments, turn: Turn) -> PatternOutcome:
         """Take one turn."""
         saved = state.get(_SEGMENT)
-        record, frames = ({}, {}) if saved is None else _unpack(saved)
+        record, frames = ({}, {}) if saved is None else unpack(saved)
         before: int | None = record.get("watermark")
         watermark = turn.watermark if before is None else max(before, turn.watermark)
-        rows, late, dismissed = self._sort_out(turn.rows, before)
-        pending = frames.pop("pending", None)
-        if pending is not None:
-            rows = pl.concat([pending, rows])
-        instant = pl.lit(watermark).cast(_INSTANT)
-        is_ready = pl.col(EVENT_TIME) < instant
-        ready = rows.filter(is_ready).sort(EVENT_TIME, maintain_order=True)
-        waiting = rows.filter(~is_ready) if ready.height else rows
+        rows = sort_out(turn.rows, frames.pop("pending", None), before=before, watermark=watermark)
+        ready = rows.ready
         progress = Progress.of(frames) if frames else Progress()
         matches = timed_out = None
         if ready.height or not progress.idle:
-            if not ready.height and not rows.width and progress.rows is not None:
+            if not ready.height and not ready.width and progress.rows is not None:
                 ready = progress.rows[:0]
             advance = self._matcher.advance(progress, ready, watermark)
             progress = advance.progress
             matches = self._results(advance.matches, self.measures)
+            if self.mark_timed_out:
+                matches = _marked(matches, self._results(advance.timed_out, self.measures))
             if self.timed_out is not None:
                 timed_out = self._results(advance.timed_out, self.timed_out)
         keep = {} if progress.idle else progress.frames()
-        if waiting.height:
-            keep["pending"] = waiting
-        value = _pack({"watermark": watermark}, keep)
+        if rows.waiting.height:
+            keep["pending"] = rows.waiting
+        value = pack({"watermark": watermark}, keep)
         if value != saved:
             state.put(_SEGMENT, value)
-        return PatternOutcome(
-            rows=_some(matches), late=_some(late), dismissed=_some(dismissed), timed_out=_some(timed_out)
-        )
-
-    @staticmethod
-    def _sort_out(
-        rows: pl.DataFrame, watermark: int | None
-    ) -> tuple[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None]:
-        """Part rows into usable ones, late ones, and those without a time."""
-        dismissed = late = None
-        if rows.height and rows[EVENT_TIME].null_count():
-            dismissed = rows.filter(pl.col(EVENT_TIME).is_null()).with_columns(reason=pl.lit("it has no event time"))
-            rows = rows.filter(pl.col(EVENT_TIME).is_not_null())
-        if rows.height and watermark is not None:
-            instant = pl.lit(watermark).cast(_INSTANT)
-            is_late = pl.col(EVENT_TIME) < instant
-            late = rows.filter(is_late).with_columns(lateness=instant - pl.col(EVENT_TIME), watermark=instant)
-            if late.height:
-                rows = rows.filter(~is_late)
-        return rows, late, dismissed
+        return PatternOutcome(rows=_some(matches), late=rows.late, dismissed=rows.dismissed, timed_out=_some(timed_out))
 
     def _results(self, piece: Piece, measures: Mapping[str, Measure]) -> pl.DataFrame:
         values = compute(measures, self._names, piece.detail, len(piece))
@@ -200,27 +195,16 @@ def _nothing(rows: pl.DataFrame, key: list[str]) -> Piece:
     return Piece(detail, number.to_numpy(), rows.select(key))
 
 
+def _marked(matches: pl.DataFrame, timed_out: pl.DataFrame) -> pl.DataFrame:
+    """Both together in the order of time; the mark stands after the event time."""
+    parts = [
+        matches.with_columns(pl.lit(False).alias(TIMED_OUT)),
+        timed_out.with_columns(pl.lit(True).alias(TIMED_OUT)),
+    ]
+    together = pl.concat(parts).sort(EVENT_TIME, maintain_order=True)
+    place = matches.columns.index(EVENT_TIME) + 1
+    return together.select(*matches.columns[:place], TIMED_OUT, *matches.columns[place:])
+
+
 def _some(frame: pl.DataFrame | None) -> pl.DataFrame | None:
     return None if frame is None or not frame.height else frame
-
-
-def _pack(record: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> bytes:
-    """One segment for all: a state store charges by the call."""
-    parts = {name: frame_to_bytes(frame) for name, frame in frames.items()}
-    header = json.dumps({"record": record, "sizes": {name: len(part) for name, part in parts.items()}}).encode()
-    return b"".join([_MARK, struct.pack("<I", len(header)), header, *parts.values()])
-
-
-def _unpack(value: bytes) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
-    if value[:4] != _MARK:
-        raise StateError(
-            f"saved pattern state starts with {value[:4]!r}",
-            hint="It was written by another version of Headrace; start the job afresh or with that version.",
-        )
-    place = 8 + struct.unpack("<I", value[4:8])[0]
-    header = json.loads(value[8:place])
-    frames: dict[str, pl.DataFrame] = {}
-    for name, size in header["sizes"].items():
-        frames[name] = frame_from_bytes(value[place : place + size])
-        place += size
-    return header["record"], frames

@@ -272,6 +272,13 @@ class Pattern:
             if element.group is not None:
                 yield from element.group.walk()
 
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a time bound anywhere, so that a partial match can time out."""
+        return self.within_us is not None or any(
+            element.step_within is not None or element.times_within is not None for element in self.walk()
+        )
+
     def cautions(self) -> tuple[str, ...]:
         """What works and may surprise: partial matches that nothing ends."""
         if self.within_us is not None:

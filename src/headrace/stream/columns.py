@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.cep.operator import PatternOperator
 from headrace.engine.operator import EVENT_TIME
 from headrace.stream.steps import Filter, FlatMap, Select, WithColumns
 from headrace.time.strategies import Perfect, Punctuated
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 def operator_columns(operator: Operator, schema: pl.Schema) -> list[str]:
     """Tell the columns that an operator reads, in the order of the schema."""
+    if isinstance(operator, PatternOperator):
+        read = operator.reads(schema)
+        return list(schema) if read is None else [name for name in schema if name in read]
     if isinstance(operator, SlicedOperator):
         aggregates = [aggregate for _, aggregate in operator.aggregates]
     elif isinstance(operator, WindowOperator) and isinstance(operator.assigner, Aligned):

@@ -182,7 +182,9 @@ def _draft(node: plan.Node) -> _Draft:
     else:
         schema = _schema_into_next_stage(draft)
         if isinstance(node, plan.Matched):
-            operator: Operator = PatternOperator(node.pattern, key=draft.keys, measures=dict(node.measures))
+            operator: Operator = PatternOperator(
+                node.pattern, key=draft.keys, measures=dict(node.measures), mark_timed_out=node.timed_out
+            )
             name = node.text
         else:
             operator, name = node.build(draft.keys, schema), node.name

@@ -130,16 +130,18 @@ class Aggregated:
 
 @dataclass(frozen=True)
 class Matched:
-    """One result row per match of a pattern in the rows of a key."""
+    """One result row per match of a pattern in the rows of a key, and per time-out where that is asked for."""
 
     input: Node
     pattern: Pattern
     measures: tuple[tuple[str, Measure], ...]
+    timed_out: bool = False
 
     @property
     def text(self) -> str:
         """Describe the step in a line of `explain()`, and name it in messages."""
-        return f"match {' '.join(self.pattern.names)} -> {', '.join(name for name, _ in self.measures)}"
+        what = "match or time-out of" if self.timed_out else "match"
+        return f"{what} {' '.join(self.pattern.names)} -> {', '.join(name for name, _ in self.measures)}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ what it can against the columns known so far, and refuses what cannot work with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
@@ -418,11 +418,28 @@ class Matches:
 
     stream: Stream
     pattern: Pattern
+    timed_out: bool = False
+
+    def with_timed_out(self) -> Matches:
+        """Also give partial matches whose time bound has ended, told apart by a column `timed_out`.
+
+        Their event time is the end of the time bound. Measures of an element that had no row yet are null, or empty.
+
+        >>> from headrace.cep import Pattern
+        >>> from headrace.cep.measures import first
+        >>> paid = Pattern.begin("order", pl.col("what") == "order").followed_by("payment", pl.col("what") == "payment")
+        >>> orders = Stream.rows("orders", {"id": pl.Int64, "what": pl.String}).key_by("id")
+        >>> matches = orders.match(paid.within("1h")).with_timed_out().select(paid_at=first("payment.event_time"))
+        >>> matches.schema.names()
+        ['id', 'event_time', 'timed_out', 'paid_at']
+        """
+        return replace(self, timed_out=True)
 
     def select(self, **measures: Measure) -> Stream:
         """Give each match a row: its key, when it was decided, and these measures."""
         if not measures:
             raise PlanError("select() of nothing", hint='Name a measure, such as at=last("stopped.event_time").')
-        operator = PatternOperator(self.pattern, key=self.stream.keys, measures=measures)
+        operator = PatternOperator(self.pattern, key=self.stream.keys, measures=measures, mark_timed_out=self.timed_out)
         schema = operator.schema(self.stream.schema)
-        return Stream(plan.Matched(self.stream.node, self.pattern, tuple(measures.items())), schema)
+        node = plan.Matched(self.stream.node, self.pattern, tuple(measures.items()), self.timed_out)
+        return Stream(node, schema)
