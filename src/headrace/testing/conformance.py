@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,22 +22,16 @@ from headrace.testing import window_cases
 from headrace.testing.case import CaseResult
 from headrace.testing.script import Harness
 from headrace.testing.sketch_cases import run_sketch
+from headrace.windows import WindowOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from headrace.windows import WindowOperator
+    from collections.abc import Iterator, Sequence
 
 Engine = Literal["inprocess", "spark"]
 Case = dict[str, Any]
 
-#: What makes a harness for an engine. A harness for another engine has the same moves: `events`, `watermark`,
-#: `watermark_without_timers`, `processing_time`, `open_windows`, and the lists `late` and `dismissed`; where
-#: it cannot make a move it raises `UnsupportedNotationError`.
-MAKERS: dict[str, Callable[[WindowOperator], Harness]] = {"inprocess": Harness}
-
-#: Modules with a function `harness(operator)` for engines that are not in MAKERS.
-_ELSEWHERE = {"spark": "headrace.testing.spark_harness"}
+#: What makes the harness that a window case is run in.
+Maker = Callable[[WindowOperator], Harness]
 
 
 class UnknownCaseError(HeadraceError, ValueError):
@@ -70,8 +64,14 @@ def kind_of(case: Case) -> str:
     )
 
 
-def run_case(case: Case, engine: str = "inprocess") -> CaseResult:
-    """Run one case of any format."""
+def run_case(case: Case, engine: Engine = "inprocess", make: Maker = Harness) -> CaseResult:
+    """Run one case of any format.
+
+    Args:
+        case: The case.
+        engine: Where it runs, for those that need to know.
+        make: Makes the harness of a window case.
+    """
     name = str(case.get("id") or case.get("name") or "?")
     try:
         kind = kind_of(case)
@@ -85,9 +85,6 @@ def run_case(case: Case, engine: str = "inprocess") -> CaseResult:
         if engine != "inprocess":
             return CaseResult(name, "unsupported", None, None, f"a sketch is the same on {engine} as in process")
         return run_sketch(case)
-    make = _maker(engine)
-    if make is None:
-        return CaseResult(name, "unsupported", None, None, f"there is no harness for the engine {engine!r} yet")
     runners = {
         "transcript": window_cases.run_transcript,
         "bundles": window_cases.run_bundles,
@@ -95,6 +92,21 @@ def run_case(case: Case, engine: str = "inprocess") -> CaseResult:
         "sessions": window_cases.run_sessions,
     }
     return runners[kind](case, make)
+
+
+def run_cases(cases: Sequence[Case], engine: Engine = "inprocess") -> Iterator[CaseResult]:
+    """Run cases of any formats, on Spark all of them together."""
+    if engine == "inprocess":
+        yield from (run_case(case) for case in cases)
+        return
+    # Only now: the kit itself needs no Spark.
+    from headrace.testing.spark_turns import Recorder, play
+
+    recorder = Recorder()
+    for case in cases:
+        run_case(case, "spark", recorder.record)
+    player = play(recorder.recordings)
+    yield from (run_case(case, "spark", player.harness) for case in cases)
 
 
 def load(path: Path) -> Iterator[Case]:
@@ -122,11 +134,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     counts = {"pass": 0, "fail": 0, "unsupported": 0}
     try:
-        for path in options.files:
-            for case in load(path):
-                result = run_case(case, options.engine)
-                counts[result.status] += 1
-                _tell(result, as_json=options.json)
+        cases = [case for path in options.files for case in load(path)]
+        for result in run_cases(cases, options.engine):
+            counts[result.status] += 1
+            _tell(result, as_json=options.json)
     except HeadraceError as error:
         sys.stderr.write(f"{error}\n")
         return int(error.exit_code)
@@ -155,16 +166,6 @@ def _tell(result: CaseResult, *, as_json: bool) -> None:
     sys.stdout.write(line + "\n")
     if result.status == "fail":
         sys.stdout.write(f"  expected: {result.expected}\n  got:      {result.got}\n")
-
-
-def _maker(engine: str) -> Callable[[WindowOperator], Harness] | None:
-    if engine in MAKERS:
-        return MAKERS[engine]
-    module = _ELSEWHERE.get(engine)
-    if module is None or importlib.util.find_spec(module) is None:
-        return None
-    made: Callable[[WindowOperator], Harness] = importlib.import_module(module).harness
-    return made
 
 
 if __name__ == "__main__":

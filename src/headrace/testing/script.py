@@ -15,7 +15,7 @@ Times are microseconds. An expected pane is compared by the fields it names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 
@@ -34,8 +34,9 @@ from headrace.time.instants import BEGINNING, INSTANT
 from headrace.windows.ledger import CLOSED, Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from headrace.engine import Outcome, Segments
     from headrace.windows import WindowOperator
 
 Pane = dict[str, Any]
@@ -48,6 +49,43 @@ _SHORT = {
     PANE_MODE: "mode",
     IS_RETRACTION: "is_retraction",
 }
+
+
+class Driver(Protocol):
+    """What drives a window operator step by step; a `Harness` in process, or a runner that sends batches to a cluster.
+
+    Each move is one batch and returns its panes. A driver that cannot make a move raises `UnsupportedNotationError`,
+    and the case that asked for it is unsupported.
+    """
+
+    at: int
+    now: int
+    late: list[dict[str, Any]]
+    dismissed: list[dict[str, Any]]
+
+    def events(self, rows: Sequence[Mapping[str, Any]] | pl.DataFrame) -> list[Pane]:
+        """Bring rows, as one batch."""
+        ...
+
+    def watermark(self, at: int) -> list[Pane]:
+        """Move the watermark."""
+        ...
+
+    def watermark_without_timers(self, at: int) -> list[Pane]:
+        """Move the watermark, but hold back what it makes fire until it moves again."""
+        ...
+
+    def processing_time(self, now: int) -> list[Pane]:
+        """Move the clock."""
+        ...
+
+    def restart(self) -> None:
+        """Go on from what is saved."""
+        ...
+
+    def open_windows(self) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+        """Return the windows in the state: those that still take rows, and those that are closed."""
+        ...
 
 
 class Harness:
@@ -107,16 +145,15 @@ class Harness:
 
     def open_windows(self) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
         """Return the windows in the state: those that still take rows, and those that are closed."""
-        ledger = Ledger.load(self.segments)
-        books, _ = ledger.read(ledger.buckets)
-        if books is None:
-            return set(), set()
-        bounds = books.select(WINDOW_START, WINDOW_END, CLOSED).rows()
-        return {(s, e) for s, e, closed in bounds if not closed}, {(s, e) for s, e, closed in bounds if closed}
+        return windows_in(self.segments)
+
+    def take(self, turn: Turn, *, event_timers: bool) -> Outcome:
+        """Let the operator take a turn; a harness on another engine overrides this."""
+        return self.operator.turn(self.segments, turn, event_timers=event_timers)
 
     def _turn(self, rows: pl.DataFrame | None) -> list[Pane]:
         frame = rows if rows is not None else pl.DataFrame(schema=self._schema)
-        outcome = self.operator.turn(self.segments, Turn(frame, self.at, self.now), event_timers=not self._hold)
+        outcome = self.take(Turn(frame, self.at, self.now), event_timers=not self._hold)
         panes = [] if outcome.rows is None else [_pane(row) for row in _plain(outcome.rows).to_dicts()]
         self.panes += panes
         if outcome.late is not None:
@@ -126,21 +163,37 @@ class Harness:
         return panes
 
 
+def windows_in(segments: Segments) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """Return the windows in a state: those that still take rows, and those that are closed."""
+    ledger = Ledger.load(segments)
+    books, _ = ledger.read(ledger.buckets)
+    if books is None:
+        return set(), set()
+    bounds = books.select(WINDOW_START, WINDOW_END, CLOSED).rows()
+    return {(s, e) for s, e, closed in bounds if not closed}, {(s, e) for s, e, closed in bounds if closed}
+
+
 class ScriptError(AssertionError):
     """What came out of a script is not what it expects."""
 
 
-def run_script(operator: WindowOperator, steps: Iterable[Mapping[str, Any]]) -> Harness:
+def run_script(
+    operator: WindowOperator,
+    steps: Iterable[Mapping[str, Any]],
+    *,
+    make: Callable[[WindowOperator], Driver] = Harness,
+) -> Driver:
     """Run steps on an operator; every pane must be expected by the next `expect` step, or at the end.
 
     Args:
         operator: The operator.
         steps: Each a mapping with one entry: `events`, `watermark`, `processing_time`, `restart` or `expect`.
+        make: Makes what drives the operator: in process, unless told.
 
     Returns:
-        The harness, with all panes, late and dismissed rows.
+        The driver, with all late and dismissed rows.
     """
-    harness = Harness(operator)
+    harness = make(operator)
     waiting: list[Pane] = []
     for step in steps:
         ((kind, what),) = step.items()

@@ -23,7 +23,7 @@ from headrace import windows as w
 from headrace.testing import notation
 from headrace.testing.case import CaseResult
 from headrace.testing.notation import UnsupportedNotationError
-from headrace.testing.script import Harness, ScriptError, unmatched
+from headrace.testing.script import Driver, ScriptError, unmatched
 from headrace.windows.sessions import add_window
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class _Numbered:
 # Transcripts
 
 
-def run_transcript(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseResult:
+def run_transcript(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseResult:
     """Run one transcript."""
     name = str(case.get("id") or case.get("name"))
     wrong = case.get("error")
@@ -96,7 +96,7 @@ def run_transcript(case: Case, make: Callable[[WindowOperator], Harness]) -> Cas
     return CaseResult(name, "pass", case["transcript"], log, "")
 
 
-def _transcript(case: Case, harness: Harness, log: list[object]) -> None:
+def _transcript(case: Case, harness: Driver, log: list[object]) -> None:
     waiting: list[Pane] = []
     numbered = _Numbered()
     for line in case["transcript"]:
@@ -143,7 +143,7 @@ def _sorted_values(pane: Pane) -> Pane:
     return pane | ({"values": sorted(pane["values"])} if "values" in pane else {})
 
 
-def _state(harness: Harness, wanted: dict[str, list[list[int]]]) -> None:
+def _state(harness: Driver, wanted: dict[str, list[list[int]]]) -> None:
     """Compare windows in the state: present ones take rows, a tombstone does not, what is absent holds no rows."""
     open_, closed = harness.open_windows()
     for kind, there in (("present", open_), ("tombstone", closed)):
@@ -158,7 +158,7 @@ def _state(harness: Harness, wanted: dict[str, list[list[int]]]) -> None:
 # Bundles
 
 
-def run_bundles(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseResult:
+def run_bundles(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseResult:
     """Run one case of data in bundles, with every size of bundle it names."""
     name, expected = str(case["id"]), _panes_by_window(case["expected_panes"])
     try:
@@ -214,7 +214,7 @@ _COMBINE: dict[str, Callable[[], w.Aggregate]] = {
 }
 
 
-def run_steps(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseResult:
+def run_steps(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseResult:
     """Run one case of steps with pane information."""
     name, steps = str(case["id"]), case["steps"]
     wanted = [step["expect"] for step in steps if "expect" in step]
@@ -249,7 +249,7 @@ def run_steps(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseResu
     return CaseResult(name, "pass", wanted, got, "")
 
 
-def _steps(steps: Sequence[dict[str, Any]], harness: Harness) -> list[list[Pane]]:
+def _steps(steps: Sequence[dict[str, Any]], harness: Driver) -> list[list[Pane]]:
     since: list[Pane] = []
     found: list[list[Pane]] = []
     numbered = _Numbered()
@@ -290,7 +290,7 @@ def _stepped(pane: Pane) -> Pane:
 # Sessions
 
 
-def run_sessions(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseResult:
+def run_sessions(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseResult:
     """Run one case of session windows."""
     kind = case.get("kind")
     try:
@@ -305,7 +305,7 @@ def run_sessions(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseR
         return CaseResult(str(case["id"]), "unsupported", case.get("expected"), None, error.message)
 
 
-def _merge_case(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseResult:
+def _merge_case(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseResult:
     touching = bool(case.get("touching_windows_merge"))
     operator = w.WindowOperator(
         ("key",), w.session(notation.whole(case["gap"]), touching=touching), {"values": w.collect("value")}
@@ -329,7 +329,7 @@ def _merge_case(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseRe
     return CaseResult(str(case["id"]), "pass", case["expected"], got, "")
 
 
-def _stream_case(case: Case, make: Callable[[WindowOperator], Harness]) -> CaseResult:
+def _stream_case(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseResult:
     touching = bool(case.get("touching_windows_merge"))
     gap_of = None if case.get("gap") is not None else _dynamic_gap(case.get("dynamic_gap"))
     gap = pl.col("gap") if gap_of else notation.whole(case["gap"])

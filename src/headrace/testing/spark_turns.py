@@ -1,0 +1,196 @@
+"""Turns on Spark: what was played on an operator in process is played again in Spark's state store.
+
+A case decides its moves without looking at what comes out of them. So all cases are run in process first, only to
+write down the turns they take (`Recorder`); then all turns run on Spark in one query, the first turn of every case in
+the first micro-batch, the second in the second, with a restart from the checkpoint in the middle (`play`); then every
+case is run once more and given what came out of Spark (`Player`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from headrace.engine import Outcome, Turn
+from headrace.engine.state import frame_from_bytes, frame_to_bytes
+from headrace.spark.session import spark_settings, start_session
+from headrace.testing.script import Harness, ScriptError, windows_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.windows import WindowOperator
+
+Windows = tuple[set[tuple[int, int]], set[tuple[int, int]]]
+
+_INPUT = "number int, turn binary"
+_OUTPUT = "number int, outcome binary"
+_PARTS = ("rows", "late", "dismissed")
+
+
+@dataclass
+class Recording:
+    """The turns that one operator took."""
+
+    operator: WindowOperator
+    turns: list[tuple[Turn, bool]] = field(default_factory=list)
+
+
+class _RecordingHarness(Harness):
+    def __init__(self, recording: Recording) -> None:
+        super().__init__(recording.operator)
+        self._recording = recording
+
+    def take(self, turn: Turn, *, event_timers: bool) -> Outcome:
+        self._recording.turns.append((turn, event_timers))
+        return super().take(turn, event_timers=event_timers)
+
+
+@dataclass
+class Recorder:
+    """Writes down the turns of harnesses, in the order in which they are made."""
+
+    recordings: list[Recording] = field(default_factory=list)
+
+    def record(self, operator: WindowOperator) -> Harness:
+        """Make a harness whose turns are written down."""
+        self.recordings.append(Recording(operator))
+        return _RecordingHarness(self.recordings[-1])
+
+
+@dataclass(frozen=True)
+class Played:
+    """What one turn gave on Spark."""
+
+    outcome: Outcome
+    windows: Windows
+
+
+class _PlayingHarness(Harness):
+    def __init__(self, operator: WindowOperator, played: Iterator[Played]) -> None:
+        super().__init__(operator)
+        self._played = played
+        self._last: Windows = (set(), set())
+
+    def take(self, turn: Turn, *, event_timers: bool) -> Outcome:
+        del turn, event_timers
+        try:
+            played = next(self._played)
+        except StopIteration:
+            raise ScriptError("the case takes more turns with Spark's results than it took in process") from None
+        self._last = played.windows
+        return played.outcome
+
+    def open_windows(self) -> Windows:
+        return self._last
+
+
+class Player:
+    """Gives harnesses what came out of Spark, in the order in which they were recorded."""
+
+    def __init__(self, played: list[list[Played]]) -> None:
+        self._played = iter(played)
+
+    def harness(self, operator: WindowOperator) -> Harness:
+        """Make the harness of the next recording."""
+        return _PlayingHarness(operator, iter(next(self._played)))
+
+
+def play(recordings: list[Recording]) -> Player:
+    """Run recorded turns on Spark, all recordings in one query, with a restart in the middle."""
+    steps = max((len(recording.turns) for recording in recordings), default=0)
+    with tempfile.TemporaryDirectory(prefix="headrace-turns-") as directory:
+        home = Path(directory)
+        (home / "turns").mkdir()
+        settings = spark_settings(jars=[], state_partitions=2, driver_memory="1g", local_directory=home / "local")
+        spark = start_session("headrace-conformance", master="local[2]", settings=settings)
+        found: dict[int, list[Played]] = defaultdict(list)
+        try:
+            for first, last in ((0, steps // 2), (steps // 2, steps)):
+                for step in range(first, last):
+                    _write(home / "turns", step, recordings)
+                _run(spark, home, [recording.operator for recording in recordings], found)
+        finally:
+            spark.stop()
+    return Player([found[number] for number in range(len(recordings))])
+
+
+def _write(directory: Path, step: int, recordings: list[Recording]) -> None:
+    """Write one turn of every recording as a file; Spark takes files in the order of their times."""
+    numbers, turns = [], []
+    for number, recording in enumerate(recordings):
+        if step < len(recording.turns):
+            numbers.append(number)
+            turns.append(_turn_to_bytes(*recording.turns[step]))
+    frame = pl.DataFrame({"number": pl.Series(numbers, dtype=pl.Int32), "turn": pl.Series(turns, dtype=pl.Binary)})
+    path = directory / f"{step:06}.parquet"
+    frame.write_parquet(path)
+    os.utime(path, (1_000_000 + step, 1_000_000 + step))
+
+
+def _run(spark: SparkSession, home: Path, operators: list[WindowOperator], found: dict[int, list[Played]]) -> None:
+    from headrace.testing.turn_stage import TurnStage
+
+    turns = spark.readStream.schema(_INPUT).option("maxFilesPerTrigger", 1).parquet(str(home / "turns"))
+    taken = turns.groupBy("number").transformWithStateInPandas(TurnStage(operators), _OUTPUT, "Update", "None")
+
+    def collect(frame: DataFrame, _: int) -> None:
+        table = frame.toArrow()
+        for number, outcome in zip(table["number"].to_pylist(), table["outcome"].to_pylist(), strict=True):
+            found[number].append(played_from_bytes(outcome))
+
+    query = (
+        taken.writeStream.outputMode("update")
+        .foreachBatch(collect)
+        .option("checkpointLocation", str(home / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def _turn_to_bytes(turn: Turn, event_timers: bool) -> bytes:
+    record = {"watermark": turn.watermark, "now": turn.now, "event_timers": event_timers}
+    return _pack(record, {"rows": turn.rows})
+
+
+def turn_from_bytes(body: bytes) -> tuple[Turn, bool]:
+    """Read a turn, and whether the watermark may fire windows in it."""
+    record, frames = _unpack(body)
+    return Turn(frames["rows"], record["watermark"], record["now"]), record["event_timers"]
+
+
+def played_to_bytes(outcome: Outcome, segments: Any) -> bytes:
+    """Write what a turn gave, and the windows that it left in the state."""
+    windows = [sorted(part) for part in windows_in(segments)]
+    return _pack({"windows": windows}, {name: getattr(outcome, name) for name in _PARTS})
+
+
+def played_from_bytes(body: bytes) -> Played:
+    """Read what `played_to_bytes` wrote."""
+    record, frames = _unpack(body)
+    live, closed = ({(start, end) for start, end in part} for part in record["windows"])
+    outcome = Outcome(rows=frames.get("rows"), late=frames.get("late"), dismissed=frames.get("dismissed"))
+    return Played(outcome, (live, closed))
+
+
+def _pack(record: dict[str, Any], frames: Mapping[str, pl.DataFrame | None]) -> bytes:
+    bodies = {name: frame_to_bytes(frame) for name, frame in frames.items() if frame is not None}
+    head = json.dumps({"record": record, "frames": {name: len(body) for name, body in bodies.items()}}).encode()
+    return b"".join([len(head).to_bytes(4, "big"), head, *bodies.values()])
+
+
+def _unpack(body: bytes) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
+    source = io.BytesIO(body)
+    head = json.loads(source.read(int.from_bytes(source.read(4), "big")))
+    return head["record"], {name: frame_from_bytes(source.read(size)) for name, size in head["frames"].items()}

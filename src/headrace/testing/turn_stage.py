@@ -1,0 +1,48 @@
+"""One turn of a window operator in Spark's stateful operator: what `headrace.testing.spark_turns` runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from headrace.spark.stateful_stage import StoreSegments
+from headrace.testing.spark_turns import played_to_bytes, turn_from_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+
+    from headrace.windows import WindowOperator
+
+
+class TurnStage(StatefulProcessor):
+    """Takes the turns of many operators; the number of a row says whose turn it is."""
+
+    def __init__(self, operators: list[WindowOperator]) -> None:
+        self._operators = operators
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state."""
+        self._store = handle.getMapState("segments", "name string", "value binary")
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: ARG002, N803 - Spark's name
+    ) -> Iterator[pd.DataFrame]:
+        """Take the turns that came for one operator."""
+        number = int(key[0])
+        segments = StoreSegments(self._store)
+        for frame in rows:
+            for body in frame["turn"]:
+                turn, event_timers = turn_from_bytes(bytes(body))
+                outcome = self._operators[number].turn(segments, turn, event_timers=event_timers)
+                played = played_to_bytes(outcome, segments)
+                yield pd.DataFrame({"number": pd.Series([number], dtype="int32"), "outcome": [played]})
+
+    def close(self) -> None:
+        """Nothing is kept open."""

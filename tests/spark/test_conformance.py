@@ -1,0 +1,62 @@
+"""Window cases on real Spark, all in one query with a restart: our own, and those of other engines where they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.conformance import load, run_cases
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SHARED = Path(os.environ.get("HEADRACE_SHARED") or Path(__file__).resolve().parents[2].parent / "shared")
+FILES = ("beam_trigger_transcripts.yaml", "beam_trigger_simple.jsonl", "beam_reducefn.jsonl", "session_windows.jsonl")
+
+OWN = [
+    {
+        "name": "own: early, on time, late",
+        "window_fn": "FixedWindows(10)",
+        "trigger_fn": "AfterWatermark(early=AfterCount(2), late=AfterCount(1))",
+        "accumulation_mode": "accumulating",
+        "allowed_lateness": 20,
+        "transcript": [
+            {"input": [1, 2]},
+            {"expect": [{"window": [0, 9], "values": [1, 2], "early": True, "index": 0}]},
+            {"input": [3]},
+            {"watermark": 12},
+            {"expect": [{"window": [0, 9], "values": [1, 2, 3], "late": False}]},
+            {"input": [4]},
+            {"expect": [{"window": [0, 9], "values": [1, 2, 3, 4], "late": True}]},
+            {"watermark": 40},
+            {"input": [5]},
+        ],
+    },
+    {
+        "name": "own: sessions merge",
+        "window_fn": "Sessions(10)",
+        "trigger_fn": "AfterWatermark",
+        "transcript": [
+            {"input": [1]},
+            {"input": [20]},
+            {"input": [11, 9]},
+            {"watermark": 100},
+            {"expect": [{"window": [1, 29], "values": [1, 9, 11, 20]}]},
+        ],
+    },
+]
+
+
+def test_windows_triggers_panes_and_sessions_pass_on_spark_over_a_restart() -> None:
+    cases = [*OWN, *(case for name in FILES if (SHARED / "conformance" / name).exists() for case in _cases(name))]
+    results = list(run_cases(cases, "spark"))
+    failed = [result for result in results if result.status == "fail"]
+    assert not failed
+    assert [result.status for result in results[: len(OWN)]] == ["pass"] * len(OWN)
+    unsupported = [result.id for result in results if result.status == "unsupported"]
+    assert len(unsupported) <= 3, unsupported
+
+
+def _cases(name: str) -> list[dict[str, object]]:
+    return list(load(SHARED / "conformance" / name))
