@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -158,9 +157,20 @@ def test_kafka_timestamps_that_no_calendar_shows_do_not_stop_a_dead_letter(codec
     assert codec.decode(codec.encode_dead_letters(dead), types=[DeadLetter]).frame.select(dead.columns).equals(dead)
 
 
-def test_a_large_batch_of_rubbish_needs_no_more_than_a_few_times_its_size(codec: Codec) -> None:
-    values = pa.array([b"\x0a" * 1_000_000] * 50, pa.binary())
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert codec.decode(values).dead.height == 50
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert (after - before) * 1024 < 5 * values.nbytes
+@pytest.mark.parametrize("byte", ["\\x0a", "\\x0b", "{"])
+def test_a_large_batch_of_rubbish_needs_no_more_than_a_few_times_its_size(byte: str) -> None:
+    # In a process of its own, because the peak of this one may have been higher before.
+    script = f"""
+import resource
+import pyarrow as pa
+from headrace.events import Codec
+codec = Codec()
+codec.decode([b"warm up"])
+values = pa.array([b"{byte}" * 1_000_000] * 100, pa.binary())
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert codec.decode(values).dead.height == 100
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((after - before) * 1024 / values.nbytes)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 3
