@@ -125,7 +125,7 @@ streams = st.lists(st.tuples(st.integers(0, 5), values), max_size=12)
 
 @pytest.mark.parametrize("name", CASES)
 @given(data=st.data())
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 def test_any_split_gives_the_brute_force_value(name: str, data: st.DataObject) -> None:
     aggregate, brute = CASES[name]
     items = data.draw(streams)
@@ -137,7 +137,7 @@ def test_any_split_gives_the_brute_force_value(name: str, data: st.DataObject) -
 
 @pytest.mark.parametrize("name", CASES)
 @given(data=st.data())
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 def test_what_is_taken_back_counts_for_nothing(name: str, data: st.DataObject) -> None:
     aggregate, brute = CASES[name]
     kept, gone = data.draw(streams), data.draw(streams)

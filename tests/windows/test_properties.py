@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from headrace import windows as w
 from headrace.engine import MemorySegments, Turn
 from headrace.testing import Harness, event_frame
-from headrace.testing.strategies import Step, stories, triggers
+from headrace.testing.strategies import Step, events, partitions, stories, triggers
+from headrace.time import WatermarkTracker, bounded
 from headrace.windows import Aligned, Panes, WindowOperator, session, sliding, tumbling
 
 SCHEMA = {"key": pl.String, "value": pl.Int64, "id": pl.Int64}
@@ -241,6 +242,42 @@ def test_a_count_of_counts_is_right_after_late_events(story: list[Step]) -> None
         place: who for place, (number, who) in latest.items() if number
     }
     assert all(number == len(who) for number, who in latest.values())
+
+
+@given(data=st.data(), count=st.integers(1, 3))
+@settings(deadline=None, max_examples=40)
+def test_partitions_that_are_out_of_order_by_less_than_the_delay_lose_nothing(data: st.DataObject, count: int) -> None:
+    """Whatever the partitions bring when, the minimum of their watermarks keeps every event on time."""
+    stream = data.draw(events(max_size=20))
+    spread = data.draw(partitions(stream, count))
+    disorder = 0
+    for part in spread:
+        newest = -1
+        for event in part:
+            newest = max(newest, event["event_time"])
+            disorder = max(disorder, newest - event["event_time"])
+    strategy = bounded(disorder, max_ahead=None)
+    tracker = WatermarkTracker(strategy)
+    tracker.register([str(n) for n in range(count)], 0)
+    harness = Harness(WindowOperator(("key",), tumbling(10), AGGREGATES), schema=SCHEMA)
+    while any(spread):
+        batch = []
+        for number, part in enumerate(spread):
+            size = data.draw(st.integers(0, len(part)))
+            taken, spread[number] = part[:size], part[size:]
+            rows = event_frame(taken, {"event_time": pl.Datetime("us", "UTC"), **SCHEMA})
+            tracker.observe(str(number), strategy.observe(rows), 0)
+            batch += taken
+        tracker = WatermarkTracker(strategy, state=tracker.state())
+        harness.at = max(harness.at, tracker.advance(0))
+        harness.events(event_frame(batch, {"event_time": pl.Datetime("us", "UTC"), **SCHEMA}))
+    harness.watermark(10**15)
+    assert harness.late == []
+    truth: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for event in stream:
+        truth[event["key"], event["event_time"] // 10 * 10].append(event["id"])
+    assert {(p["key"], p["window"][0]): p["ids"] for p in harness.panes} == truth
+    assert all(pane["timing"] == "on_time" for pane in harness.panes)
 
 
 def test_the_properties_can_fail() -> None:

@@ -8,11 +8,12 @@
 
 from headrace.testing.case import CaseResult
 from headrace.testing.contracts import ContractError, check_assigner
-from headrace.testing.script import Harness, ScriptError, event_frame, run_script
+from headrace.testing.script import Driver, Harness, ScriptError, event_frame, run_script
 
 __all__ = [
     "CaseResult",
     "ContractError",
+    "Driver",
     "Harness",
     "ScriptError",
     "check_assigner",
