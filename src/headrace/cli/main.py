@@ -29,6 +29,7 @@ from headrace.cli import (
     terminal,
     topics,
     version,
+    watermarks,
 )
 from headrace.cli.options import Globals
 from headrace.errors import ExitCode, HeadraceError
@@ -130,6 +131,7 @@ _COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {
     "topics": topics.app,
     "tail": tail.tail,
     "jobs": jobs.jobs,
+    "watermarks": watermarks.watermarks,
     "broker": broker.app,
     "config": config.config,
     "doctor": doctor.doctor,

@@ -20,7 +20,7 @@ from headrace.time.watermarks import WatermarkTracker
 if TYPE_CHECKING:
     from headrace.engine.operator import Operator, Outcome
     from headrace.engine.state import Segments
-    from headrace.time.watermarks import WatermarkStrategy
+    from headrace.time.watermarks import PartitionReport, WatermarkStrategy
 
 _CLOCK = "clock"
 
@@ -81,12 +81,14 @@ class Departures:
         watermark: What the next stage may rely on.
         now: Processing time.
         reached: The watermark of the turn, by which the next one judges its rows; `Operator.prepare` needs this one.
+        partitions: Where each source partition stands, if the group was asked to report it.
     """
 
     outcome: Outcome
     watermark: int
     now: int
     reached: int
+    partitions: tuple[PartitionReport, ...] = ()
 
 
 class Group:
@@ -119,13 +121,14 @@ class Group:
         saved["now"] = now
         if saved.get("since") is None and now > BEGINNING:
             saved["since"] = now
-        watermark = self._advance(saved, arrivals, now)
+        watermark, partitions = self._advance(saved, arrivals, now)
         segments.put(_CLOCK, record_to_bytes(saved))
         # Not every source sends what its rows were made of along with them.
         rows = pl.concat(arrivals.rows, how="diagonal") if arrivals.rows else self._schema.to_frame()
         partials = pl.concat(arrivals.partials) if arrivals.partials else None
         outcome = self._operator.turn(_Own(segments), Turn(rows, watermark, now, partials, before))
-        return Departures(outcome, watermark if outcome.watermark is None else outcome.watermark, now, watermark)
+        onward = watermark if outcome.watermark is None else outcome.watermark
+        return Departures(outcome, onward, now, watermark, partitions)
 
     def now(self, segments: Segments) -> int | None:
         """Tell the processing time of the last turn, or None where there was none."""
@@ -155,7 +158,7 @@ class Group:
         saved["types"] = types
         return saved
 
-    def _advance(self, saved: dict[str, Any], arrivals: Arrivals, now: int) -> int:
+    def _advance(self, saved: dict[str, Any], arrivals: Arrivals, now: int) -> tuple[int, tuple[PartitionReport, ...]]:
         trackers = [
             WatermarkTracker(each.strategy, each.idle_after, keep_lateness=self._report, state=state)
             for each, state in zip(self._inputs, self._known_times(saved), strict=True)
@@ -175,8 +178,8 @@ class Group:
         ]
         candidate = END if arrivals.ended else min(active, default=max(reached))
         saved["watermark"] = max(saved["watermark"], candidate)
-        watermark: int = saved["watermark"]
-        return watermark
+        reports = (report for tracker in trackers for report in tracker.report(now)) if self._report else ()
+        return saved["watermark"], tuple(reports)
 
     def _known_times(self, saved: dict[str, Any]) -> list[dict[str, Any] | None]:
         """Find what is saved of each input's time, by its name; inputs of one name are told apart by their order."""

@@ -24,6 +24,7 @@ from headrace.spark.query import source_topics, streaming_query
 from headrace.spark.records import Writer
 from headrace.spark.session import spark_settings, start_session
 from headrace.spark.sink import KafkaSink
+from headrace.spark.standing import StandingFile
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
@@ -155,7 +156,8 @@ def _run(
         codec=codec,
         partitions={name: len(topics.get(name).partitions) for name in source_topics(jobs)},
     )
-    batches = _Batches(spark, jobs, options.key_groups, codec, sink, report)
+    standing = StandingFile(options.checkpoint)
+    batches = _Batches(spark, jobs, options.key_groups, codec, sink, report, standing)
     report(StateChange("warming", "the first batch starts Java code and Python workers; this takes 10 to 30 s"))
     writer = frame.writeStream.outputMode("update").foreachBatch(batches.write)
     writer = writer.option("checkpointLocation", str(options.checkpoint / "spark"))
@@ -186,6 +188,7 @@ class _Batches:
         codec: Codec,
         sink: Sink,
         report: Callable[[RunEvent], None],
+        standing: StandingFile,
     ) -> None:
         self.query: StreamingQuery | None = None
         self.failure: HeadraceError | None = None
@@ -195,6 +198,7 @@ class _Batches:
         self._writers = [Writer(job, codec) for job in jobs]
         self._sink = sink
         self._report = report
+        self._standing = standing
         self._written = -1
         self._warm = False
 
@@ -241,6 +245,7 @@ class _Batches:
         else:
             self._sink.write(batch, records)
         self._tell_tasks(batch, times)
+        self._standing.write({self._jobs[number].name: told for number, told in times.items()}, batch=batch)
         self._tell(batch, times, counts)
 
     def _records(self, number: int, job: Job, parts: _Parts, now: int, counts: dict[str, int]) -> Iterator[Outgoing]:

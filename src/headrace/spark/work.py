@@ -6,6 +6,7 @@ Where state is kept, and who calls, is the caller's: Spark's state store in `sta
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from headrace.engine.group import Arrivals, Departures, Group, Seen, Timekeeping
@@ -80,7 +81,12 @@ class StageWork:
         parcel.add_frames(number, "dismissed", [] if outcome.dismissed is None else [outcome.dismissed])
         if group == 0 and self._level == 0:
             count = sum(clock["rows"] for clock in clocks)
-            time = {"watermark": departures.reached, "now": departures.now, "rows": count}
+            time = {
+                "watermark": departures.reached,
+                "now": departures.now,
+                "rows": count,
+                "partitions": [asdict(report) for report in departures.partitions],
+            }
             parcel.add(number, "time", json.dumps(time).encode())
         return parcel
 

@@ -1,0 +1,92 @@
+"""`headrace watermarks`: where event time stands in every partition, and which one holds the others back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli import terminal
+from headrace.cli.jobs import complete_job
+from headrace.cli.options import Globals, Json
+from headrace.time.duration import MILLISECOND, text
+from headrace.time.instants import BEGINNING, moment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HEADER = (
+    "partition",
+    "watermark",
+    "behind",
+    "state",
+    "events",
+    "absurd",
+    "late by p50",
+    "p99",
+    "max",
+    "delay",
+)
+
+
+def watermarks(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB...]", autocompletion=complete_job, show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show where event time stands per partition, which one holds the others back, and what delay to use."""
+    from headrace.spark.standing import read_standing
+
+    settings = Globals.of(ctx).settings()
+    found: dict[str, dict[str, Any]] = {}
+    for checkpoint in _checkpoints(settings.checkpoint_directory):
+        found.update(read_standing(checkpoint))
+    if names:
+        found = {name: standing for name, standing in found.items() if name in names}
+    if json:
+        terminal.document(found)
+        return
+    if not found:
+        terminal.note("No job has told its watermarks yet. Start one: headrace run vehicle-distribution")
+        return
+    for name, standing in found.items():
+        _show(name, standing)
+
+
+def _checkpoints(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
+
+
+def _show(name: str, standing: dict[str, Any]) -> None:
+    terminal.line(f"{name}: watermark {_instant(standing['watermark'])}")
+    terminal.rows(_HEADER, [_row(partition) for partition in standing["partitions"]])
+    delays = [partition["recommended_delay"] for partition in standing["partitions"]]
+    if delays:
+        delay = text(_rounded(max(delays)))
+        terminal.line(f'With watermark(bounded("{delay}")) 99.9 % of these events would have been on time.')
+
+
+def _row(partition: dict[str, Any]) -> tuple[str, ...]:
+    state = "idle" if partition["idle"] else "holds back" if partition["holds_back"] else "active"
+    lateness = partition["lateness"]
+    return (
+        partition["partition"],
+        _instant(partition["watermark"]),
+        text(_rounded(partition["behind"])) if partition["watermark"] > BEGINNING else "-",
+        state,
+        f"{partition['rows']:,}",
+        f"{partition['absurd']:,}",
+        *(text(_rounded(lateness[level])) for level in ("p50", "p99", "max")),
+        text(_rounded(partition["recommended_delay"])),
+    )
+
+
+def _rounded(duration: int) -> int:
+    return -(-duration // MILLISECOND) * MILLISECOND
+
+
+def _instant(watermark: int) -> str:
+    at = moment(watermark) if watermark > BEGINNING else None
+    return at.isoformat(timespec="milliseconds") if at is not None else "none yet"
