@@ -126,6 +126,10 @@ class Rows:
         watermark: No row before this time will follow; lets a time bound decide without a new row.
         ends: For rows of several partitions one after the other: the row after the last of each, ascending, the last
             one equal to count. A match stays within its partition.
+        begins: For each of these partitions whether its first row here is its first at all; None for `starts_partition`
+            of all of them.
+        ahead: So many rows after a row are looked at by its conditions (SQL's NEXT): the last ones of incomplete rows
+            cannot be asked yet.
     """
 
     count: int
@@ -136,6 +140,8 @@ class Rows:
     complete: bool = True
     watermark: int | None = None
     ends: NDArray[np.int64] | None = None
+    begins: NDArray[np.bool_] | None = None
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +173,14 @@ class Attempt:
     Args:
         match: The first match in preference order, or None.
         decided: False where rows to come may still change the answer (only with incomplete rows); then match is None.
+        furthest: The last row that was asked, which is the one that decided it.
+        waited: Whether the answer also took that no further row comes in time (or at all).
     """
 
     match: Match | None
     decided: bool = True
+    furthest: int = -1
+    waited: bool = False
 
 
 _CONSUME, _GAP, _SPLIT, _JUMP, _START, _END, _OPEN, _CLOSE, _ACCEPT, _REST = range(10)
@@ -247,17 +257,24 @@ class Matcher:
         stack: list[tuple[int, int, Path, _Mark | None]] = []
         at, row, path = 0, start, Path.EMPTY
         marks: _Mark | None = None
+        furthest, waited = start, False
+        begins = rows.starts_partition if rows.begins is None else bool(rows.begins[partition])
         while True:
             kind, mask, ask, label, target, other = code[at]
             alive = True
             if kind <= _GAP:
                 if row >= limit:
                     if open_end:
-                        return self._undecided(start)
-                    alive = False
+                        return self._undecided(start, partition, count)
+                    alive, waited = False, True
+                    furthest = max(furthest, limit - 1)
                 elif (mask is not None and not mask[row]) or (ask is not None and not ask(row, path)):
                     alive = False
+                    if row > furthest:
+                        furthest = row
                 else:
+                    if row > furthest:
+                        furthest = row
                     if kind == _CONSUME:
                         path = Path(path, label, row, path.length + 1)
                     row += 1
@@ -293,14 +310,15 @@ class Matcher:
                     # The ways on the match's own rows did not fail; a loop over nothing may have marked others there.
                     begin = (start + partition) * size
                     failed[begin : begin + (row + 1 - start) * size] = bytes((row + 1 - start) * size)
-                return Attempt(Match(path.pairs(), start, row, _ranges(marks)))
+                return Attempt(Match(path.pairs(), start, row, _ranges(marks)), True, furthest, waited)
             elif kind == _START:
-                alive = row == first and rows.starts_partition
+                alive = row == first and begins
                 at += 1
             elif kind == _END:
                 if row == count and not rows.complete:
-                    return self._undecided(start)
+                    return self._undecided(start, partition, count)
                 alive = row == count
+                waited, furthest = waited or alive, max(furthest, min(row, count - 1))
                 at += 1
             elif kind == _REST:
                 at += 1
@@ -309,14 +327,14 @@ class Matcher:
                 at += 1
             if not alive:
                 if not stack:
-                    return Attempt(None)
+                    return Attempt(None, True, furthest, waited)
                 at, row, path, marks = stack.pop()
 
-    def _undecided(self, start: int) -> Attempt:
+    def _undecided(self, start: int, partition: int, end: int) -> Attempt:
         if self._failed is not None:
             # What was being tried has not failed yet: forget it.
-            begin = start * self._size
-            self._failed[begin:] = bytes(len(self._failed) - begin)
+            begin, stop = (start + partition) * self._size, (end + partition + 1) * self._size
+            self._failed[begin:stop] = bytes(stop - begin)
         return Attempt(None, decided=False)
 
     def _partition(self, start: int) -> tuple[int, int, int]:
@@ -330,10 +348,13 @@ class Matcher:
     def _reach(self, start: int, first: int, count: int) -> tuple[int, bool]:
         """The row before which a match from `start` must end, and whether rows to come could still be part of it."""
         rows, within = self.rows, self.program.within
+        known = count if rows.complete else max(count - rows.ahead, start)
         if within is None or rows.times is None or start >= count:
-            return count, not rows.complete
+            return known, not rows.complete
         deadline = int(rows.times[start]) + within
         limit = first + int(rows.times[first:count].searchsorted(deadline, side="left"))
+        if limit > known:
+            return known, True
         expired = limit < count or (rows.watermark is not None and rows.watermark >= deadline)
         return limit, not rows.complete and not expired
 

@@ -32,7 +32,7 @@ MATCHED: Final = 0
 EMPTY: Final = 1
 UNMATCHED: Final = 2
 
-_LOOK_AHEAD = 3
+LOOK_AHEAD: Final = 3
 """Rows looked at to rule out start rows at once; more costs as many column operations and rules out little more."""
 
 _MAX_LOOK_AHEAD_STEPS = 64
@@ -108,7 +108,7 @@ class Matches:
         return len(self.starts)
 
 
-class _Notes:
+class Notes:
     """Matches being collected."""
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -119,6 +119,7 @@ class _Notes:
         self._excluded: list[tuple[int, int]] = []
 
     def match(self, match: Match, number: int, low: int, high: int) -> None:
+        """Notes a match of the partition [low, high)."""
         kind = MATCHED if match.pairs else EMPTY
         self._entries.append((match.start, len(match.pairs), number, kind, low, high))
         shift = len(self._codes) - match.start
@@ -127,9 +128,11 @@ class _Notes:
         self._codes.extend([code[label] for label, _ in match.pairs])
 
     def unmatched(self, row: int, low: int, high: int) -> None:
+        """Notes a row that is in no match."""
         self._entries.append((row, 0, 0, UNMATCHED, low, high))
 
     def matches(self) -> Matches:
+        """All that was noted, as columns."""
         columns = np.array(self._entries, dtype=np.int64).reshape(-1, 6).T
         excluded = None
         if self._excluded:
@@ -168,7 +171,7 @@ def find_matches(
     functions = {
         number: paths.condition(condition.label) for number, condition in enumerate(asked) if condition.path is not None
     }
-    notes = _Notes(labels or program.labels)
+    notes = Notes(labels or program.labels)
     if table.count:
         matcher = Matcher(program, Rows(table.count, masks, functions, times=times, ends=table.ends))
         candidates = start_rows(program, masks, table)
@@ -183,7 +186,7 @@ def find_matches(
 class _Search:
     """One run over the rows."""
 
-    def __init__(self, table: Table, matcher: Matcher, paths: PathConditions, skip: SkipRule, notes: _Notes) -> None:
+    def __init__(self, table: Table, matcher: Matcher, paths: PathConditions, skip: SkipRule, notes: Notes) -> None:
         self._ends: list[int] = table.ends.tolist()
         self._matcher = matcher
         self._paths = paths
@@ -244,10 +247,18 @@ class _Search:
             row += 1
 
 
-def start_rows(program: Program, masks: Mapping[int, NDArray[np.bool_]], table: Table) -> NDArray[np.bool_]:
+def start_rows(
+    program: Program, masks: Mapping[int, NDArray[np.bool_]], table: Table, *, complete: bool = True
+) -> NDArray[np.bool_]:
     """The rows at which a match can begin, as far as the masks of the first rows tell.
 
     Most rows begin no match; to see it for all of them at once is much cheaper than to try each.
+
+    Args:
+        program: The compiled pattern.
+        masks: Where its conditions are true, as far as they are masks.
+        table: The rows.
+        complete: Whether no row will follow in any partition; if not, what follows the last one may be anything.
     """
     everywhere = np.ones(table.count, dtype=np.bool_)
     steps = [at for at, instruction in enumerate(program.instructions) if isinstance(instruction, Consume)]
@@ -259,8 +270,8 @@ def start_rows(program: Program, masks: Mapping[int, NDArray[np.bool_]], table: 
     following = {at: _reachable(program, at + 1) for at in steps}
     own = {at: _step_mask(program, at, masks, everywhere) for at in steps}
     alive = own
-    for _ in range(_LOOK_AHEAD):
-        ahead = {at: _next_row(alive[at], table) for at in steps}
+    for _ in range(LOOK_AHEAD):
+        ahead = {at: _next_row(alive[at], table, not complete) for at in steps}
         alive = {at: own[at] & _any(ahead, *following[at], everywhere) for at in steps}
     return _any(alive, first, False, everywhere)
 
@@ -285,11 +296,11 @@ def _any(
     return result
 
 
-def _next_row(mask: NDArray[np.bool_], table: Table) -> NDArray[np.bool_]:
+def _next_row(mask: NDArray[np.bool_], table: Table, after_last: bool) -> NDArray[np.bool_]:
     """The mask of the next row of the same partition."""
     result = np.empty_like(mask)
     result[:-1] = mask[1:]
-    result[table.ends - 1] = False
+    result[table.ends - 1] = after_last
     return result
 
 

@@ -22,7 +22,7 @@ from headrace.cep.sql.table import SortKey, Table
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -201,13 +201,25 @@ def execute(plan: Plan, frame: pl.DataFrame) -> pl.DataFrame:
         unmatched=plan.rows == "all with unmatched",
         labels=plan.labels,
     )
+    return result(plan, table, matches)
+
+
+def result(plan: Plan, table: Table, matches: Matches, *, hidden: Collection[str] = ()) -> pl.DataFrame:
+    """Lays out the matches that were found in a table.
+
+    Args:
+        plan: What was looked for.
+        table: The rows.
+        matches: The matches.
+        hidden: Columns of the table that are not shown.
+    """
     places = _places(plan.rows, matches)
     measures = MeasureEvaluator(table, matches, places).evaluate(plan.measures)
     shown = list(plan.partition_by)
     rest: list[str] = []
     if plan.rows != "one":
         shown += [key.column for key in plan.order_by]
-        rest = [column for column in table.columns if column not in shown]
+        rest = [column for column in table.columns if column not in shown and column not in hidden]
     inputs = {name: table.frame[name].gather(places.rows) for name in dict.fromkeys([*shown, *rest])}
     columns = [inputs[name].alias(name) for name in shown] + measures + [inputs[name].alias(name) for name in rest]
     return pl.DataFrame(_distinct_names(columns))
