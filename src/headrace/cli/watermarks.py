@@ -9,12 +9,11 @@ import typer
 from headrace.cli import terminal
 from headrace.cli.jobs import complete_job
 from headrace.cli.options import Globals, Json
-from headrace.time.duration import MILLISECOND, text
-from headrace.time.instants import BEGINNING, moment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_MILLISECOND = 1_000
 _HEADER = (
     "partition",
     "watermark",
@@ -64,29 +63,36 @@ def _show(name: str, standing: dict[str, Any]) -> None:
     terminal.rows(_HEADER, [_row(partition) for partition in standing["partitions"]])
     delays = [partition["recommended_delay"] for partition in standing["partitions"]]
     if delays:
-        delay = text(_rounded(max(delays)))
+        delay = _text(max(delays))
         terminal.line(f'With watermark(bounded("{delay}")) 99.9 % of these events would have been on time.')
 
 
 def _row(partition: dict[str, Any]) -> tuple[str, ...]:
+    from headrace.time.instants import BEGINNING
+
     state = "idle" if partition["idle"] else "holds back" if partition["holds_back"] else "active"
     lateness = partition["lateness"]
     return (
         partition["partition"],
         _instant(partition["watermark"]),
-        text(_rounded(partition["behind"])) if partition["watermark"] > BEGINNING else "-",
+        _text(partition["behind"]) if partition["watermark"] > BEGINNING else "-",
         state,
         f"{partition['rows']:,}",
         f"{partition['absurd']:,}",
-        *(text(_rounded(lateness[level])) for level in ("p50", "p99", "max")),
-        text(_rounded(partition["recommended_delay"])),
+        *(_text(lateness[level]) for level in ("p50", "p99", "max")),
+        _text(partition["recommended_delay"]),
     )
 
 
-def _rounded(duration: int) -> int:
-    return -(-duration // MILLISECOND) * MILLISECOND
+def _text(duration: int) -> str:
+    """A duration for people, rounded up to milliseconds."""
+    from headrace.time.duration import text
+
+    return text(-(-duration // _MILLISECOND) * _MILLISECOND)
 
 
 def _instant(watermark: int) -> str:
+    from headrace.time.instants import BEGINNING, moment
+
     at = moment(watermark) if watermark > BEGINNING else None
     return at.isoformat(timespec="milliseconds") if at is not None else "none yet"
