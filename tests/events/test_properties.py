@@ -100,8 +100,8 @@ def test_damaged_events_mean_the_same_to_both_engines(
         value = event.SerializeToString()
     fast, slow = (_outcome(codec, [value]) for codec in codecs.values())
     assert sum(frame.height for frame in fast.frames.values()) + fast.dead.height == 1
-    if _refused(slow) and not _refused(fast) and _may_hold_group(value):
-        return  # the one known difference; see test_engines
+    if _refused(slow) and not fast.dead.equals(slow.dead) and _may_hold_group(value):
+        return  # the one known difference (see test_engines): ptars went on where protobuf had enough
     assert fast.dead.equals(slow.dead)
     assert fast.frames.keys() == slow.frames.keys()
     assert all(fast.frames[key].equals(slow.frames[key]) for key in fast.frames)
