@@ -2,7 +2,8 @@
 
 `Stream` describes what is to be computed, `Job` gives it a name and a result topic. `headrace.inprocess` runs a stream
 in this process, `headrace.spark` on Spark. What a stream is made of is in `headrace.windows` (windows, triggers,
-aggregates), `headrace.time` (watermarks) and `headrace.cep` (patterns); `sql` runs MATCH_RECOGNIZE over frames.
+aggregates), `headrace.time` (watermarks) and `headrace.cep` (patterns); `sql` runs MATCH_RECOGNIZE over
+frames and streams.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.cep import Pattern
-    from headrace.cep.sql import query as sql
     from headrace.stream import Job, Stream
+    from headrace.stream.sql import sql
 
 __all__ = ["Job", "Pattern", "Stream", "sql"]
 
@@ -23,7 +24,7 @@ _HOMES = {
     "Job": ("headrace.stream", "Job"),
     "Pattern": ("headrace.cep", "Pattern"),
     "Stream": ("headrace.stream", "Stream"),
-    "sql": ("headrace.cep.sql", "query"),
+    "sql": ("headrace.stream.sql", "sql"),
 }
 
 

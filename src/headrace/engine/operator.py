@@ -8,7 +8,7 @@ watermark of the turn *before*, which it keeps in its state), then the advance o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from headrace.time.instants import BEGINNING
 
@@ -103,4 +103,13 @@ class Operator(Protocol):
 
     def fingerprint(self) -> dict[str, str]:
         """Name what the saved state depends on; after a change of any entry the old state cannot be read."""
+        ...
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """An operator that can tell which columns it reads; what nobody reads is neither decoded nor sent to it."""
+
+    def reads(self, rows: pl.Schema) -> set[str] | None:
+        """Tell which columns of the rows are read, the event time and the key among them; None where all may be."""
         ...

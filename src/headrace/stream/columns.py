@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.cep.operator import PatternOperator
-from headrace.engine.operator import EVENT_TIME
+from headrace.engine.operator import EVENT_TIME, Reader
 from headrace.stream.steps import Filter, FlatMap, Select, WithColumns
 from headrace.time.strategies import Perfect, Punctuated
 from headrace.windows.assigners import Aligned
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 def operator_columns(operator: Operator, schema: pl.Schema) -> list[str]:
     """Tell the columns that an operator reads, in the order of the schema."""
-    if isinstance(operator, PatternOperator):
+    if isinstance(operator, Reader):
         read = operator.reads(schema)
         return list(schema) if read is None else [name for name in schema if name in read]
     if isinstance(operator, SlicedOperator):

@@ -3,13 +3,15 @@
 MATCH_RECOGNIZE is cut out of the text, run here, and its result takes its place as a table; the SQL around it
 (projections, filters, joins, grouping, common table expressions) is read by sqlglot and run by Polars. Names are
 matched without regard to case, as SQL does, though frames tell case apart.
+
+What a table is, is an `Engine`'s business: here a frame, in `headrace.stream.sql` a stream.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import polars as pl
 
@@ -22,12 +24,65 @@ from headrace.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from headrace.cep.sql.bound import DataType
+    from headrace.cep.sql.output import Plan
+    from headrace.cep.sql.syntax import MatchRecognize
+
+Table = TypeVar("Table")
 Frame: TypeAlias = Any
 """A Polars DataFrame or LazyFrame, a pyarrow Table or RecordBatch, or a pandas DataFrame."""
 
 _MAX_BRACKETS: Final = 150
 _MAX_DEPTH: Final = 20
 """Queries nested more deeply in one another than this are refused."""
+
+
+class Engine(Protocol[Table]):
+    """What a query needs to be able to do with its tables."""
+
+    def columns(self, table: Table) -> Mapping[str, DataType]:
+        """The columns of a table and their types."""
+        ...
+
+    def renamed(self, table: Table, names: Mapping[str, str], at: Position) -> Table:
+        """A table with other names for its columns."""
+        ...
+
+    def select(self, query: surroundings.Rewritten, tables: Mapping[str, Table]) -> Table:
+        """The result of a query without MATCH_RECOGNIZE."""
+        ...
+
+    def values(self, query: surroundings.Rewritten, tables: Mapping[str, Table]) -> pl.DataFrame:
+        """The result of a query in an expression."""
+        ...
+
+    def match(self, clause: MatchRecognize, plan: Plan, table: Table) -> Table:
+        """The result of a MATCH_RECOGNIZE."""
+        ...
+
+
+class Frames:
+    """Tables that are Polars frames."""
+
+    def columns(self, table: pl.DataFrame) -> Mapping[str, DataType]:
+        """The columns of a frame and their types."""
+        return dict(table.schema)
+
+    def renamed(self, table: pl.DataFrame, names: Mapping[str, str], at: Position) -> pl.DataFrame:
+        """A frame with other names for its columns."""
+        del at
+        return table.rename(names)
+
+    def select(self, query: surroundings.Rewritten, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+        """The result of a query without MATCH_RECOGNIZE."""
+        return surroundings.run(query, tables)
+
+    values = select
+
+    def match(self, clause: MatchRecognize, plan: Plan, table: pl.DataFrame) -> pl.DataFrame:
+        """The result of a MATCH_RECOGNIZE."""
+        del clause
+        return execute(plan, table)
 
 
 def query(sql: str, tables: Mapping[str, Frame]) -> Frame:
@@ -56,12 +111,17 @@ def query(sql: str, tables: Mapping[str, Frame]) -> Frame:
     ... ).rows()
     [(7, 2)]
     """
-    frames = {name: _as_polars(frame, name) for name, frame in tables.items()}
-    result = _Query(sql, tokenize(sql)).run(frames)
-    return _like_input(result, next(iter(tables.values()), None))
+    frames = {name: as_polars(frame, name) for name, frame in tables.items()}
+    return _like_input(run(sql, frames, Frames()), next(iter(tables.values()), None))
 
 
-def _as_polars(frame: Frame, name: str) -> pl.DataFrame:
+def run(sql: str, tables: Mapping[str, Table], engine: Engine[Table]) -> Table:
+    """Runs a query over tables of any kind."""
+    return _Query(sql, tokenize(sql), engine).run(tables)
+
+
+def as_polars(frame: Frame, name: str) -> pl.DataFrame:
+    """A frame of any kind as a Polars frame."""
     if isinstance(frame, pl.DataFrame):
         return frame
     if isinstance(frame, pl.LazyFrame):
@@ -114,15 +174,16 @@ class _Pieces:
         return surroundings.Rewritten("".join(parts), self.text, tuple(origins))
 
 
-class _Query:
+class _Query(Generic[Table]):
     """One text with its tokens; subqueries are ranges of them."""
 
-    def __init__(self, text: str, tokens: tuple[Token, ...]) -> None:
+    def __init__(self, text: str, tokens: tuple[Token, ...], engine: Engine[Table]) -> None:
         self._text = text
         self._tokens = tokens
+        self._engine = engine
         self._numbers = itertools.count()
 
-    def run(self, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    def run(self, frames: Mapping[str, Table]) -> Table:
         """Runs the whole text."""
         stop = len(self._tokens) - 1
         while stop > 0 and self._tokens[stop - 1].is_punctuation(";"):
@@ -135,7 +196,7 @@ class _Query:
         _check_brackets(self._tokens)
         return self._range(0, stop, dict(frames), 0)
 
-    def _range(self, start: int, stop: int, frames: dict[str, pl.DataFrame], depth: int) -> pl.DataFrame:
+    def _range(self, start: int, stop: int, frames: dict[str, Table], depth: int) -> Table:
         """Runs the query of a range of tokens."""
         if depth > _MAX_DEPTH:
             raise problem(f"queries are nested more than {_MAX_DEPTH} deep", self._tokens[start].at)
@@ -152,14 +213,14 @@ class _Query:
             self._match(place, start, stop, frames, pieces, depth)
         last = self._tokens[stop - 1].end if stop > start else self._tokens[start].start
         rewritten = pieces.result(self._tokens[start].start, last)
-        return surroundings.run(rewritten, frames)
+        return self._engine.select(rewritten, frames)
 
-    def _new_name(self, frames: Mapping[str, pl.DataFrame]) -> str:
+    def _new_name(self, frames: Mapping[str, Table]) -> str:
         return next(name for number in self._numbers if (name := f"__match_{number}") not in frames)
 
     # Common table expressions
 
-    def _common_tables(self, start: int, stop: int, frames: dict[str, pl.DataFrame], depth: int) -> int:
+    def _common_tables(self, start: int, stop: int, frames: dict[str, Table], depth: int) -> int:
         """Runs `WITH a AS (...), b AS (...)` into tables, and returns where the main query begins."""
         cursor = Cursor(self._tokens, start + 1, stop)
         if cursor.take_words("RECURSIVE"):
@@ -178,7 +239,7 @@ class _Query:
             result = self._range(opening + 1, closing, dict(frames), depth + 1)
             for other in [other for other in frames if other.lower() == name.value.lower()]:
                 del frames[other]
-            frames[name.value] = _renamed(result, columns, name.at)
+            frames[name.value] = self._renamed(result, columns, name.at)
             cursor.index = closing + 1
             if cursor.take(",") is None:
                 return cursor.index
@@ -249,9 +310,7 @@ class _Query:
 
     # Running one
 
-    def _match(
-        self, place: int, start: int, stop: int, frames: dict[str, pl.DataFrame], pieces: _Pieces, depth: int
-    ) -> None:
+    def _match(self, place: int, start: int, stop: int, frames: dict[str, Table], pieces: _Pieces, depth: int) -> None:
         begin = self._input_start(place, start)
         frame, table_name = self._input(begin, place, frames, depth)
         cursor = Cursor(self._tokens, place + 1, stop)
@@ -260,15 +319,15 @@ class _Query:
         visible = dict(frames)
 
         def run(text: str, at: Position) -> pl.DataFrame:
-            return surroundings.run(surroundings.Rewritten.whole(text, self._text, at), visible)
+            return self._engine.values(surroundings.Rewritten.whole(text, self._text, at), visible)
 
-        compiled = plan(clause, dict(frame.schema), table_name=table_name, run=run)
-        result = execute(compiled, frame)
+        compiled = plan(clause, self._engine.columns(frame), table_name=table_name, run=run)
+        result = self._engine.match(clause, compiled, frame)
         cursor.index = closing + 1
         name = self._new_name(frames)
         alias, columns = self._alias(cursor)
         if columns:
-            result = _renamed(result, columns, self._tokens[place].at)
+            result = self._renamed(result, columns, self._tokens[place].at)
         frames[name] = result
         written = f'"{name}"' if alias is None else f'"{name}" AS "{alias}"'
         last = self._tokens[cursor.index - 1].end
@@ -282,7 +341,7 @@ class _Query:
         alias = cursor.expect_identifier(within="the alias").value
         return alias.replace('"', '""'), self._names_list(cursor) if cursor.take("(") else []
 
-    def _input(self, begin: int, end: int, frames: dict[str, pl.DataFrame], depth: int) -> tuple[pl.DataFrame, str]:
+    def _input(self, begin: int, end: int, frames: dict[str, Table], depth: int) -> tuple[Table, str]:
         """The input of a MATCH_RECOGNIZE and its name: a table, or a query in brackets, perhaps with an alias."""
         cursor = Cursor(self._tokens, begin, end)
         first = cursor.token
@@ -302,7 +361,19 @@ class _Query:
         alias, columns = self._alias(cursor)
         if cursor.token.kind != "end":
             raise problem(f"unexpected {cursor.token.value!r} before MATCH_RECOGNIZE", cursor.token.at)
-        return _renamed(frame, columns, first.at), alias or name
+        return self._renamed(frame, columns, first.at), alias or name
+
+    def _renamed(self, table: Table, names: list[str], at: Position) -> Table:
+        if not names:
+            return table
+        columns = list(self._engine.columns(table))
+        if len(names) != len(columns):
+            raise problem(f"the column list has {len(names)} names for {len(columns)} columns", at)
+        lowered = [name.lower() for name in names]
+        doubled = next((name for name in names if lowered.count(name.lower()) > 1), None)
+        if doubled is not None:
+            raise problem(f"column {doubled} is named twice", at)
+        return self._engine.renamed(table, dict(zip(columns, names, strict=True)), at)
 
 
 def _check_brackets(tokens: Sequence[Token]) -> None:
@@ -326,7 +397,7 @@ _AFTER_TABLE: Final = frozenset({
 # fmt: on
 
 
-def _table(name: str, frames: Mapping[str, pl.DataFrame], at: Position) -> pl.DataFrame:
+def _table(name: str, frames: Mapping[str, Table], at: Position) -> Table:
     if name in frames:
         return frames[name]
     found = [other for other in frames if other.lower() == name.lower()]
@@ -334,15 +405,3 @@ def _table(name: str, frames: Mapping[str, pl.DataFrame], at: Position) -> pl.Da
         known = ", ".join(other for other in frames if not other.startswith("__match_")) or "none"
         raise problem(f"unknown table {name}", at, hint=f"Tables: {known}.")
     return frames[found[0]]
-
-
-def _renamed(frame: pl.DataFrame, columns: list[str], at: Position) -> pl.DataFrame:
-    if not columns:
-        return frame
-    if len(columns) != frame.width:
-        raise problem(f"the column list has {len(columns)} names for {frame.width} columns", at)
-    lowered = [column.lower() for column in columns]
-    doubled = next((column for column in columns if lowered.count(column.lower()) > 1), None)
-    if doubled is not None:
-        raise problem(f"column {doubled} is named twice", at)
-    return frame.rename(dict(zip(frame.columns, columns, strict=True)))

@@ -62,16 +62,14 @@ class Rewritten:
 
 def run(query: Rewritten, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Runs a query without MATCH_RECOGNIZE."""
-    tree = _parse(query)
+    tree = parse(query)
     for name in [alias for alias in tree.find_all(exp.TableAlias) if alias.args.get("columns")]:
         _spell_out_columns(name, frames)
     for select in tree.find_all(exp.Select):
         if select.args.get("where") and not (select.args.get("from") or select.args.get("from_")):
             select.from_(exp.to_identifier(_ONE_ROW, quoted=True), copy=False)  # Polars forgets WHERE without FROM
-    for cast in list(tree.find_all(exp.Cast)):
-        _fit_cast(cast)
     frames = {**frames, _ONE_ROW: pl.DataFrame({_ONE_ROW: [0]})}
-    _fit_names(tree, frames)
+    fit(tree, frames)
     text = tree.sql(dialect="duckdb", identify=True)
     try:
         with pl.SQLContext(frames=dict(frames)) as context:
@@ -84,6 +82,13 @@ def run(query: Rewritten, frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         ) from error
 
 
+def fit(tree: exp.Query | exp.Values, frames: Mapping[str, pl.DataFrame]) -> None:
+    """Spells a query as Polars wants it."""
+    for cast in list(tree.find_all(exp.Cast)):
+        _fit_cast(cast)
+    _fit_names(tree, frames)
+
+
 def _blamed(tree: exp.Query | exp.Values, message: str, query: Rewritten) -> Position:
     """Where the name stands that an error of Polars speaks of; the begin of the query if it names none."""
     named = set(re.findall(r"[\w$]+", message))
@@ -94,7 +99,8 @@ def _blamed(tree: exp.Query | exp.Values, message: str, query: Rewritten) -> Pos
     return query.at_offset(0)
 
 
-def _parse(query: Rewritten) -> exp.Query | exp.Values:
+def parse(query: Rewritten) -> exp.Query | exp.Values:
+    """Reads a query without MATCH_RECOGNIZE."""
     try:
         tree = sqlglot.parse_one(query.text, dialect="trino")
     except sqlglot.errors.ParseError as error:

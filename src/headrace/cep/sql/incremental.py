@@ -1,0 +1,238 @@
+"""Matches in rows that are not all there yet: search as far as the answer is decided, and no further.
+
+A match is decided when no row to come can change it: neither itself, nor any search that began before it and may skip
+over it. The matcher says of each attempt whether it ran into the end of the rows; the first that did ends the search in
+its partition, which goes on from there with the next rows. So whatever the pieces, the matches are those of all rows at
+once, in the same order.
+
+When a match was decided is known in event time, too: by the last row that any attempt up to it asked for, or by the end
+of the time bound. This does not depend on the pieces either.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.cep.matcher import Matcher, Rows
+from headrace.cep.sql.bound import MatchNumber, Navigation, walk
+from headrace.cep.sql.matching import LOOK_AHEAD, Notes, start_rows
+from headrace.cep.sql.paths import PathConditions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from headrace.cep.matcher import Attempt
+    from headrace.cep.sql.bound import Bound
+    from headrace.cep.sql.matching import Matches
+    from headrace.cep.sql.output import Plan
+    from headrace.cep.sql.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far around the rows of a match a query looks.
+
+    Args:
+        behind: Rows before the first of a match that PREV can reach.
+        ahead: Rows after a row that its condition can reach with NEXT.
+        beyond: Rows after the last of a match that a measure can reach with NEXT.
+        numbered: Whether the number of the match is asked for.
+    """
+
+    behind: int
+    ahead: int
+    beyond: int
+    numbered: bool
+
+    @classmethod
+    def of(cls, plan: Plan) -> Reach:
+        """What a query needs."""
+        conditions = [part for each in plan.conditions.values() for part in (each.mask, each.path) if part is not None]
+        measures = [node for _, node in plan.measures]
+        asked, told = _shifts(conditions), _shifts(measures)
+        numbered = any(isinstance(item, MatchNumber) for node in [*conditions, *measures] for item in walk(node))
+        return cls(-min([0, *asked, *told]), max([0, *asked]), max([0, *told]), numbered)
+
+
+def _shifts(nodes: list[Bound]) -> list[int]:
+    return [item.shift for node in nodes for item in walk(node) if isinstance(item, Navigation)]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far the search has come, per partition of a table.
+
+    Args:
+        first: The row at which it goes on.
+        covered: Rows before this one are in a match.
+        numbers: How many matches there were.
+        begins: Whether the first row here is the first of the partition at all.
+    """
+
+    first: NDArray[np.int64]
+    covered: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    begins: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What came of a search.
+
+    Args:
+        matches: Those that are decided.
+        times: When each was decided, in microseconds; only for ONE ROW PER MATCH.
+        standing: How far it has come.
+    """
+
+    matches: Matches
+    times: NDArray[np.int64]
+    standing: Standing
+
+
+def search(
+    plan: Plan, reach: Reach, table: Table, times: NDArray[np.int64], standing: Standing, *, watermark: int, ended: bool
+) -> Progress:
+    """Find the matches that are decided.
+
+    Args:
+        plan: The query.
+        reach: What it looks at.
+        table: The rows of some partitions: what was not decided before, with as many rows before it as PREV can reach,
+            and the rows since.
+        times: Their times in microseconds.
+        standing: How far the search has come.
+        watermark: No row before this time will follow.
+        ended: No row will follow at all.
+    """
+    return _Search(plan, reach, table, times, standing, watermark, ended).run()
+
+
+class _Search:
+    def __init__(
+        self,
+        plan: Plan,
+        reach: Reach,
+        table: Table,
+        times: NDArray[np.int64],
+        standing: Standing,
+        watermark: int,
+        ended: bool,
+    ) -> None:
+        self._plan, self._reach, self._table, self._ended = plan, reach, table, ended
+        self._times: list[int] = times.tolist()
+        asked = [each for each in plan.conditions.values() if each.mask is not None or each.path is not None]
+        masks = {number: table.mask(each.mask) for number, each in enumerate(asked) if each.mask is not None}
+        self._paths = PathConditions(table, plan.conditions)
+        functions = {
+            number: self._paths.condition(each.label) for number, each in enumerate(asked) if each.path is not None
+        }
+        rows = Rows(
+            table.count,
+            masks,
+            functions,
+            times=times if plan.program.within is not None else None,
+            complete=ended,
+            watermark=watermark,
+            ends=table.ends,
+            begins=standing.begins,
+            ahead=reach.ahead,
+        )
+        self._matcher = Matcher(plan.program, rows)
+        self._notes = Notes(plan.labels)
+        self._decided: list[int] = []
+        self._first = standing.first.tolist()
+        self._covered = standing.covered.tolist()
+        self._numbers = standing.numbers.tolist()
+        self._begins = standing.begins
+        self._starts: list[int] = table.starts.tolist()
+        self._ends: list[int] = table.ends.tolist()
+        self._candidates = self._candidate_rows(masks)
+
+    def _candidate_rows(self, masks: dict[int, NDArray[np.bool_]]) -> list[int]:
+        pending = np.arange(self._table.count) >= np.repeat(
+            np.array(self._first, dtype=np.int64), self._table.ends - self._table.starts
+        )
+        if self._plan.rows == "all with unmatched":
+            return np.flatnonzero(pending).tolist()
+        if self._reach.ahead and not self._ended:
+            # What NEXT will be for the last rows is not known: they may be anything.
+            unknown = np.arange(self._table.count) >= np.repeat(
+                self._table.ends - self._reach.ahead, self._table.ends - self._table.starts
+            )
+            masks = {number: mask | unknown for number, mask in masks.items()}
+        candidates = start_rows(self._plan.program, masks, self._table, complete=self._ended)
+        return np.flatnonzero(candidates & pending).tolist()
+
+    def run(self) -> Progress:
+        """Go through all partitions that have rows at which a match may begin."""
+        # Where no row is left that may begin a match, all rows are decided.
+        going_on = list(self._ends)
+        rows, place = self._candidates, 0
+        while place < len(rows):
+            partition = bisect_right(self._ends, rows[place])
+            stop = bisect_left(rows, self._ends[partition], place)
+            undecided = self._partition(partition, rows[place:stop])
+            if undecided is not None:
+                going_on[partition] = undecided
+            place = stop
+        standing = Standing(
+            np.array(going_on, dtype=np.int64),
+            np.array(self._covered, dtype=np.int64),
+            np.array(self._numbers, dtype=np.int64),
+            self._begins,
+        )
+        return Progress(self._notes.matches(), np.array(self._decided, dtype=np.int64), standing)
+
+    def _partition(self, partition: int, rows: list[int]) -> int | None:
+        """Search one partition, and return the row at which the answer is not decided; None if all of it is."""
+        low, high = self._starts[partition], self._ends[partition]
+        self._paths.low, self._paths.high = low, high
+        unmatched = self._plan.rows == "all with unmatched"
+        resume, place, decided = self._first[partition], 0, 0
+        while place < len(rows):
+            row = rows[place]
+            if row < resume:
+                place = bisect_left(rows, resume, place)
+                continue
+            self._paths.match_number = self._numbers[partition] + 1
+            attempt = self._matcher.attempt(row)
+            match = attempt.match
+            if not attempt.decided or (
+                match is not None and not self._ended and match.end - 1 + self._reach.beyond >= high
+            ):
+                return row
+            decided = max(decided, self._time(attempt, row, high))
+            if match is not None:
+                if self._plan.rows == "one":
+                    for other in self._ruled_out(rows, place, resume):
+                        decided = max(decided, self._time(self._matcher.attempt(other), other, high))
+                    shown = max(match.end - 1 + self._reach.beyond, row)
+                    decided = max(decided, self._times[min(shown, high - 1)])
+                    self._decided.append(decided)
+                self._numbers[partition] += 1
+                self._notes.match(match, self._numbers[partition], low, high)
+                self._covered[partition] = max(self._covered[partition], match.end)
+                resume = self._plan.skip.resume(match) if match.pairs else match.start + 1
+            elif unmatched and row >= self._covered[partition]:
+                self._notes.unmatched(row, low, high)
+            place += 1
+        return None
+
+    def _ruled_out(self, rows: list[int], place: int, resume: int) -> Iterator[int]:
+        """The rows shortly before one where no match can begin; what ruled them out may have come after it."""
+        row = rows[place]
+        before = set(rows[max(place - LOOK_AHEAD, 0) : place])
+        return (other for other in range(max(row - LOOK_AHEAD, resume), row) if other not in before)
+
+    def _time(self, attempt: Attempt, start: int, high: int) -> int:
+        """When the answer of an attempt was decided."""
+        time = self._times[min(attempt.furthest + self._reach.ahead, high - 1)]
+        within = self._plan.program.within
+        return time if within is None or not attempt.waited else max(time, self._times[start] + within)
