@@ -1,0 +1,22 @@
+"""Ingestion: from a source of raw messages to typed events on Kafka.
+
+A **connector** hands over raw messages (MQTT, a recording), a **processor** makes events of them or says why not, and
+the **runner** delivers both: events to the input topics, everything else to the dead letters.
+"""
+
+from __future__ import annotations
+
+from headrace.ingest.connector import Connector
+from headrace.ingest.message import Batch, RawMessage
+from headrace.ingest.processor import Cause, Dismissal, EventFrame, Processed, Processor
+
+__all__ = [
+    "RawMessage",
+    "Batch",
+    "Connector",
+    "Processor",
+    "Processed",
+    "EventFrame",
+    "Dismissal",
+    "Cause",
+]
