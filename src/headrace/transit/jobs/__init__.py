@@ -18,7 +18,7 @@ def all_jobs() -> dict[str, Job]:
     """Give every job by its name.
 
     >>> sorted(all_jobs())
-    ['vehicle-distribution']
+    ['emergency-stop-pattern', 'emergency-stop-sql', 'vehicle-distribution']
 
     Raises:
         PlanError: A module has no job, or two jobs have the same name.
