@@ -293,3 +293,10 @@ def test_an_aggregate_that_chooses_columns_by_itself_gets_them_all() -> None:
     wide = Stream.rows("wide", dict.fromkeys("abcd", pl.Int64)).watermark(bounded(0))
     stream = wide.key_by("d").window(tumbling("1s")).aggregate(total=sum(pl.sum_horizontal(pl.col("^[a-c]$"))))
     assert set(compile_plan(stream.node, stream.schema).entries[0].columns) == {"event_time", *"abcd"}
+
+
+def test_a_result_column_that_every_record_has_already_is_refused_where_the_job_is_written() -> None:
+    stream = Stream.rows("readings", {"key": pl.String}).watermark(bounded("1s"))
+    windowed = stream.key_by("key").window(tumbling("5s")).aggregate(n=count())
+    with pytest.raises(PlanError, match="result column key"):
+        Job("clash", windowed)

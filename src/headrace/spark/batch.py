@@ -9,23 +9,21 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from headrace.broker import Topics
-from headrace.engine import MemorySegments
 from headrace.events import Codec
 from headrace.spark.arrow_stage import ArrowStage
-from headrace.spark.exchange import SPARK_SCHEMA, Parcel, frames
+from headrace.spark.exchange import SPARK_SCHEMA, frames
 from headrace.spark.query import kafka_rows, source_topics
-from headrace.spark.work import StageWork
+from headrace.spark.work import StageWork, group_turn
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.broker import Connection
@@ -93,21 +91,9 @@ def run_batch(
     admin = Topics(connection)
     partitions = {name: len(admin.get(name).partitions) for name in topics}
     for level in range(max(len(pipeline.stages) for pipeline in pipelines.values())):
-        rows = _level(rows, StageWork(pipelines, key_groups, level, partitions, ended=to_the_end and level == 0))
+        work = StageWork(pipelines, key_groups, level, partitions, ended=to_the_end and level == 0)
+        rows = rows.groupBy("group").applyInArrow(group_turn(work), SPARK_SCHEMA)
     return _answers(rows, ordered, key_groups)
-
-
-def _level(rows: DataFrame, work: StageWork) -> DataFrame:
-    def turn(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
-        import pyarrow as pa
-
-        received: dict[str, list[bytes]] = defaultdict(list)
-        for kind, body in zip(table.column("kind").to_pylist(), table.column("body").to_pylist(), strict=True):
-            received[kind].append(body)
-        parcel: Parcel = work.turn(int(key[0].as_py()), received, MemorySegments())
-        return pa.Table.from_batches([parcel.to_arrow()])
-
-    return rows.groupBy("group").applyInArrow(turn, SPARK_SCHEMA)
 
 
 def _answers(rows: DataFrame, jobs: Sequence[Job], key_groups: int) -> dict[str, Answer]:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-import polars as pl
 import pyarrow as pa
 
+from headrace.engine.frames import stacked
 from headrace.engine.state import frame_from_bytes, frame_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import polars as pl
 
 #: On the way to a stage: rows, partials, clock (what sources showed, JSON), beat (the heartbeat's time, digits). On
 #: the way to the sink: result, late, dismissed (rows), dead (dead letters), time (watermark and counts, JSON).
@@ -44,7 +46,7 @@ class Parcel:
 
     def add_frames(self, group: int, kind: Kind, frames: list[pl.DataFrame]) -> None:
         """Put frames in as one body; no body for no rows."""
-        together = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0] if frames else None
+        together = stacked(frames)
         if together is not None and together.height:
             self.add(group, kind, frame_to_bytes(together))
 

@@ -6,9 +6,13 @@ Where state is kept, and who calls, is the caller's: Spark's state store in `sta
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from headrace.engine import MemorySegments
 from headrace.engine.group import Arrivals, Departures, Group, Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
 from headrace.spark.exchange import FINAL_KINDS, Parcel, frames
@@ -17,6 +21,8 @@ from headrace.stream.intake import timekeeping
 from headrace.time.strategies import perfect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import polars as pl
 
     from headrace.engine import Segments
@@ -94,17 +100,17 @@ class StageWork:
         return timekeeping(pipeline, self._partitions) if self._level == 0 else (Timekeeping(perfect()),)
 
     def _send_on(self, parcel: Parcel, job: int, group: int, left: list[pl.DataFrame], departures: Departures) -> None:
-        """Send rows to their groups of the next stage; one group tells all of them the time."""
+        """Send rows, and the time that this group has come to, to the groups of the next stage."""
         following = self._pipelines[job].stages[self._level + 1]
         first = job * self._groups
         for frame in left:
             parts = split_by_group(frame.select(list(following.schema)), following.keys, self._groups)
             for target, part in parts.items():
                 parcel.add_frames(first + target, "rows", [part])
-        if group == 0:
-            clock = {"seen": [[0, "upstream", {"watermark": departures.watermark}]], "now": departures.now, "rows": 0}
-            for target in range(self._groups):
-                parcel.add(first + target, "clock", json.dumps(clock).encode())
+        seen = [0, f"upstream/{group}", {"watermark": departures.watermark}]
+        clock = json.dumps({"seen": [seen], "now": departures.now, "rows": 0}).encode()
+        for target in range(self._groups):
+            parcel.add(first + target, "clock", clock)
 
     def _arrivals(self, received: Received, clocks: list[dict[str, Any]]) -> Arrivals:
         beats = [int(body) for body in received.get("beat", ())]
@@ -118,3 +124,16 @@ class StageWork:
             first_now=max(firsts, default=None),
             ended=self._ended,
         )
+
+
+def group_turn(work: StageWork) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
+    """Make what Spark's grouped map calls: the one turn of every key group in a batch, with state that nobody keeps."""
+
+    def turn(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
+        received: Received = defaultdict(list)
+        for kind, body in zip(table.column("kind").to_pylist(), table.column("body").to_pylist(), strict=True):
+            received[kind].append(body)
+        parcel = work.turn(int(key[0].as_py()), received, MemorySegments())
+        return pa.Table.from_batches([parcel.to_arrow()])
+
+    return turn

@@ -14,6 +14,11 @@ from headrace.stream.pipeline import Pipeline, compile_plan
 if TYPE_CHECKING:
     from headrace.stream.stream import Stream
 
+#: Columns that a result record has of its own, beside those of the window.
+RESULT_FIELDS = frozenset(
+    {"job", "key", "idempotency_key", "ingestion_time", "newest_event_time", "newest_ingestion_time", "columns"}
+)
+
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
@@ -42,6 +47,12 @@ class Job:
             )
         if not self.result_topic:
             object.__setattr__(self, "result_topic", f"analytics.{self.name}")
+        taken = sorted(set(self.stream.schema) & RESULT_FIELDS)
+        if taken:
+            raise PlanError(
+                f"job {self.name!r} has the result column {', '.join(taken)}, which every result record has already",
+                hint="Rename it before the last step: with_columns(...), then select(...) or key_by the new name.",
+            )
         # What cannot be planned should fail here, where it is written, and not when it is run.
         _ = self.pipeline
 

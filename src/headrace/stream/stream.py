@@ -7,7 +7,8 @@ what it can against the columns known so far, and refuses what cannot work with 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -113,6 +114,28 @@ class Stream:
         columns = pl.Schema({**dict(schema), EVENT_TIME: pl.Datetime("us", "UTC")})
         _refuse_hidden(columns, f"rows({name!r})")
         return cls(plan.Read(plan.FrameSource(name, columns)), columns)
+
+    @classmethod
+    def from_spark(cls, frame: Any, *, time: str, name: str = "frame") -> Stream:
+        """Read a Spark DataFrame, streaming or batch: any source that Spark can read.
+
+        Args:
+            frame: The DataFrame.
+            time: Its column that says when a row happened; it becomes `event_time`.
+            name: What to call the source.
+        """
+        stream: Stream = _bridge().stream_of(frame, time=time, name=name)
+        return stream
+
+    def to_spark(self, spark: Any, *, output: Literal["results", "late"] = "results", key_groups: int = 4) -> Any:
+        """Give the results as a Spark DataFrame: write it to any sink that Spark can write, in update mode.
+
+        Args:
+            spark: The session of the DataFrames that the stream began with.
+            output: The results, or the rows that came too late.
+            key_groups: How many key groups to spread keys over.
+        """
+        return _bridge().frame_of(self, spark, output=output, key_groups=key_groups)
 
     def watermark(
         self,
@@ -410,6 +433,11 @@ def _is_stateful(node: plan.Node) -> bool:
     if isinstance(node, plan.Aggregated | plan.Matched | plan.Processed):
         return True
     return _is_stateful(node.input)
+
+
+def _bridge() -> Any:
+    """Look up the part that knows Spark, at the moment it is asked for: this layer runs without Spark."""
+    return import_module("headrace.spark.bridge")
 
 
 @dataclass(frozen=True)
