@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from headrace.errors import JobError
+from headrace.errors import JobError, PlanError
 from headrace.events import VehiclePosition
 from headrace.inprocess import Runner, run
 from headrace.stream import Job, Stream
