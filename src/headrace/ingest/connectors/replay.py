@@ -1,0 +1,143 @@
+"""The replay connector: recordings as if they came in now.
+
+Messages keep the gaps between their arrivals, divided by the speed. The replay follows a schedule: if the machine is
+slow for a while it falls behind and catches up, it does not stretch time. With an infinite speed nobody waits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import ConfigError
+from headrace.ingest.connector import Connector
+from headrace.ingest.message import Batch
+from headrace.ingest.recording import Recording
+from headrace.ingest.replay import ReplayPlan
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator
+
+    from headrace.ingest.message import RawMessage
+
+#: The longest wait between two looks at the clock, in seconds.
+_LOOK = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """What to replay, and how.
+
+    Args:
+        paths: The recordings.
+        speed: Recorded seconds per second; `math.inf` for as fast as can be.
+        plan: What is sent: offset, length, loops, copies, times kept or moved to now.
+        batch_size: How many messages are handed over at once at most.
+
+    Raises:
+        ConfigError: There is nothing to replay, or a number makes no sense.
+    """
+
+    paths: tuple[str, ...]
+    speed: float = 1.0
+    plan: ReplayPlan = ReplayPlan()
+    batch_size: int = 5000
+
+    def __post_init__(self) -> None:
+        if not self.paths:
+            raise ConfigError("no recording is named", hint="Give at least one file.")
+        if not self.speed > 0:
+            raise ConfigError(f"speed is {self.speed}", hint="Give a number above 0; 1 is the recorded speed.")
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size is {self.batch_size}", hint="Give a number above 0.")
+
+
+class ReplayConnector(Connector[ReplaySettings]):
+    """Sends recordings again.
+
+    Args:
+        settings: What and how.
+        clock: Seconds that never go back.
+        wall: Microseconds since the epoch.
+
+    After the end, `recordings` tell what was torn or unreadable in them.
+    """
+
+    name = "replay"
+    Settings = ReplaySettings
+
+    def __init__(
+        self,
+        settings: ReplaySettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        super().__init__(settings)
+        self.recordings = [Recording(path) for path in settings.paths]
+        #: Seconds by which the replay is behind its schedule.
+        self.behind = 0.0
+        self._clock, self._wall = clock, wall
+
+    def check(self) -> str:
+        """See whether every recording can be read.
+
+        Raises:
+            EnvironmentProblem: A file cannot be opened.
+            ConfigError: A file holds no message.
+        """
+        first = min(recording.check().arrival for recording in self.recordings)
+        count = len(self.recordings)
+        return f"{count} recording{'s' if count > 1 else ''}, the first message arrived at {first / 1e6:.3f}"
+
+    def open(self) -> None:
+        """Check the files, so that a wrong name is noticed before anything is sent."""
+        self.check()
+
+    def batches(self, stop: threading.Event) -> Iterator[Batch]:
+        """Hand over what is due.
+
+        Args:
+            stop: Ends the replay.
+        """
+        messages = self.settings.plan.messages(self.recordings, now=self._wall())
+        batch: list[RawMessage] = []
+        first: int | None = None
+        began = self._clock()
+        paced = not math.isinf(self.settings.speed)
+        for message in messages:
+            if paced:
+                if first is None:
+                    first, began = message.arrival, self._clock()
+                due = began + (message.arrival - first) / 1e6 / self.settings.speed
+                now = self._clock()
+                if due > now:
+                    if batch:
+                        yield Batch(batch)
+                        batch = []
+                    yield from self._wait(due, stop)
+                self.behind = max(0.0, self._clock() - due)
+            batch.append(message)
+            if len(batch) >= self.settings.batch_size:
+                yield Batch(batch)
+                batch = []
+            if stop.is_set():
+                break
+        if batch:
+            yield Batch(batch)
+
+    def _wait(self, due: float, stop: threading.Event) -> Iterator[Batch]:
+        """Wait until a moment; the runner hears of us now and then."""
+        while not stop.is_set():
+            ahead = due - self._clock()
+            if ahead <= 0:
+                return
+            stop.wait(min(ahead, _LOOK))
+            if ahead > _LOOK:
+                yield Batch(())
+
+    def close(self) -> None:
+        """Nothing is held open between two batches."""

@@ -1,0 +1,133 @@
+"""Replay: recorded messages in the order of their arrival, moved in time, repeated, multiplied.
+
+What makes a recording worth more than invented data is its disorder: what came late, twice, or not at all. So a replay
+follows the **arrivals**. Time is moved for all messages alike: the lateness of a message, the time between its event
+and its arrival, stays what it was.
+
+- Several recordings are merged by arrival; `align` moves them so that they all begin at the same moment.
+- `times="now"` moves everything so that the first message arrives now; "keep" leaves the old times.
+- A loop moves each round behind the one before, event times included, so that time never jumps back.
+- `copies` multiplies the load: each message is sent so many times at the same moment, as other vehicles (a processor
+  changes the identity, see `RawMessage.copy`); places and times stay the same.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from headrace.errors import ConfigError
+from headrace.ingest.message import RawMessage
+from headrace.time.duration import micros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import timedelta
+
+#: Between the last message of a round and the first of the next, in microseconds.
+ROUND_GAP = 1_000_000
+
+Times = Literal["keep", "now"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPlan:
+    """What is sent, and in which order; not yet how fast.
+
+    Args:
+        offset: Time after the first arrival at which the replay begins.
+        length: Time from there on that is replayed; None: to the end.
+        loops: How often all of it is sent; None: for ever.
+        times: "keep" the recorded times, or move them so that the first message arrives "now".
+        align: Whether recordings that began at different times are moved to begin at the same moment.
+        copies: How often each message is sent.
+
+    Raises:
+        ConfigError: A number makes no sense.
+
+    >>> plan = ReplayPlan(loops=2, copies=2)
+    >>> messages = plan.messages([[RawMessage("/a", b"{}", 0), RawMessage("/b", b"{}", 5)]], now=0)
+    >>> [(m.topic, m.arrival, m.copy) for m in messages][:5]
+    [('/a', 0, 0), ('/a', 0, 1), ('/b', 5, 0), ('/b', 5, 1), ('/a', 1000005, 0)]
+    """
+
+    offset: str | timedelta | int = 0
+    length: str | timedelta | int | None = None
+    loops: int | None = 1
+    times: Times = "keep"
+    align: bool = False
+    copies: int = 1
+
+    def __post_init__(self) -> None:
+        if self.copies < 1:
+            raise ConfigError(f"copies is {self.copies}", hint="1 sends every message once.")
+        if self.loops is not None and self.loops < 1:
+            raise ConfigError(f"loops is {self.loops}", hint="1 sends everything once; leave it out to never end.")
+        if self.times not in ("keep", "now"):
+            raise ConfigError(f"times is {self.times!r}", hint="Give keep or now.")
+        if micros(self.offset) < 0 or (self.length is not None and micros(self.length) <= 0):
+            raise ConfigError(f"offset is {self.offset!r}, length {self.length!r}", hint="Give times that lie ahead.")
+
+    def messages(self, recordings: Sequence[Iterable[RawMessage]], *, now: int) -> Iterator[RawMessage]:
+        """All messages in the order in which they are due; their arrivals say when.
+
+        Args:
+            recordings: Where they come from, each in the order of arrival; read once for every round.
+            now: The moment to which `times="now"` moves the first arrival.
+        """
+        shift: int | None = None
+        span = 0
+        for _ in itertools.count() if self.loops is None else range(self.loops):
+            begin = end = None
+            for message in self._round(recordings):
+                arrival = message.arrival
+                if begin is None or end is None:
+                    begin = end = arrival
+                    if shift is None:
+                        shift = now - begin if self.times == "now" else 0
+                    else:
+                        shift += span
+                elif arrival > end:
+                    end = arrival
+                sent = message if not shift else _moved(message, shift or 0)
+                yield sent
+                for copy in range(1, self.copies):
+                    yield sent._replace(copy=copy)
+            if begin is None or end is None:
+                return
+            span = end - begin + ROUND_GAP
+
+    def _round(self, recordings: Sequence[Iterable[RawMessage]]) -> Iterator[RawMessage]:
+        """The messages of one round, merged and cut, at their recorded times."""
+        opened = []
+        for recording in recordings:
+            messages = iter(recording)
+            first = next(messages, None)
+            if first is not None:
+                opened.append((first, messages))
+        if not opened:
+            return
+        origin = opened[0][0].arrival if self.align else min(first.arrival for first, _ in opened)
+        streams: list[Iterator[RawMessage]] = []
+        for first, messages in opened:
+            move = origin - first.arrival if self.align else 0
+            whole = itertools.chain([first], messages)
+            streams.append(map(_moved, whole, itertools.repeat(move)) if move else whole)
+        merged = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=_arrival)
+        begin = origin + micros(self.offset)
+        end = None if self.length is None else begin + micros(self.length)
+        for message in merged:
+            if end is not None and message.arrival >= end:
+                return
+            if message.arrival >= begin:
+                yield message
+
+
+def _arrival(message: RawMessage) -> int:
+    return message.arrival
+
+
+def _moved(message: RawMessage, by: int) -> RawMessage:
+    return RawMessage(message.topic, message.payload, message.arrival + by, message.shift + by, message.copy)
