@@ -8,8 +8,8 @@ A topic may hold spaces, so the payload begins at the first " {". What does not 
 JSON object or holds a line break, a topic with " {" in it) is written as `base64:<topic> <payload>`, both in Base64, so
 that every message comes back exactly as it was.
 
-Files are plain or compressed, by their suffix: .gz, .bz2, .xz, .zst. A file whose writer was killed has a torn end: half
-a line, or half a compressed block. A `Recording` reads everything before the tear, and says that there is one.
+Files are plain or compressed, by their suffix: .gz, .bz2, .xz, .zst. A file whose writer was killed has a torn end:
+half a line, or half a compressed block. A `Recording` reads everything before the tear, and says that there is one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import pyarrow as pa
 
@@ -42,7 +42,7 @@ _BLOCK = 1 << 18
 _MAX_LINE = 64 * 1024 * 1024
 _ENCODED = "base64:"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SUFFIXES = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_SUFFIXES: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 #: What decompressing a torn or broken file may raise.
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
@@ -204,12 +204,12 @@ class Recording:
                     return
                 yield block
 
-    def _open(self) -> BinaryIO:
+    def _open(self) -> Any:
         if self.path.suffix == ".zst":
             source = pa.OSFile(str(self.path), "rb")
-            return cast("BinaryIO", pa.CompressedInputStream(source, "zstd"))
+            return pa.CompressedInputStream(source, "zstd")
         opener = _SUFFIXES.get(self.path.suffix)
-        return self.path.open("rb") if opener is None else cast("BinaryIO", opener(self.path, "rb"))
+        return self.path.open("rb") if opener is None else opener(self.path, "rb")
 
 
 class Recorder:

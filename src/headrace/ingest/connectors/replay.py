@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
@@ -43,7 +43,7 @@ class ReplaySettings:
 
     paths: tuple[str, ...]
     speed: float = 1.0
-    plan: ReplayPlan = ReplayPlan()
+    plan: ReplayPlan = field(default_factory=ReplayPlan)
     batch_size: int = 5000
 
     def __post_init__(self) -> None:

@@ -1,0 +1,84 @@
+"""What every connector and every processor keeps; new ones are found by themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import headrace.ingest
+import headrace.transit
+from headrace.ingest import Connector, Processor, RawMessage
+
+for _package in (headrace.ingest, headrace.transit):
+    for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
+        importlib.import_module(_module.name)
+
+
+def subclasses(kind: type) -> list[type]:
+    found = []
+    for part in kind.__subclasses__():
+        found += [part, *subclasses(part)]
+    return [part for part in found if not inspect.isabstract(part) and part.__module__.startswith("headrace.")]
+
+
+CONNECTORS, PROCESSORS = subclasses(Connector), subclasses(Processor)
+
+HOSTILE = [
+    b"",
+    b"\x00",
+    b"\xff\xfe",
+    b"{",
+    b"null",
+    b"[" * 5000,
+    b"{}" * 50_000,
+    b'{"a":1e999}',
+    "a".encode("utf-16"),
+]
+
+
+def test_they_are_found() -> None:
+    assert {part.name for part in CONNECTORS} >= {"replay"}
+    assert {part.name for part in PROCESSORS} >= {"hfp"}
+    for kinds in (CONNECTORS, PROCESSORS):
+        names = [part.name for part in kinds]
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_settings_are_frozen_typed_and_have_defaults(connector: type[Connector[object]]) -> None:
+    settings = connector.Settings
+    assert dataclasses.is_dataclass(settings)
+    assert settings.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    fields = dataclasses.fields(settings)
+    needed = [field.name for field in fields if _needed(field)]
+    assert len(needed) <= 2, f"{needed} have no defaults"
+    assert settings.__doc__
+    for field in fields:
+        assert f"{field.name}:" in settings.__doc__, f"{field.name} is not explained"
+
+
+def _needed(field: dataclasses.Field[object]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_a_connector_says_what_it_is(connector: type[Connector[object]]) -> None:
+    assert connector.name.isidentifier()
+    assert connector.__doc__
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_processor_answers_for_every_message(processor: type[Processor]) -> None:
+    batch = [
+        RawMessage(topic, payload, 0) for payload in HOSTILE for topic in ("", "/", "\ud800", "/hfp/v2/a/b/vp/c/1/2")
+    ]
+    result = processor().process(batch)
+    assert result.count + len(result.dismissed) == len(batch)
+    assert list(result.dismissed) == sorted(result.dismissed)
+    assert all(dismissal.text for dismissal in result.dismissed.values())
+    assert {part.topic for part in result.events} <= set(processor.topics)
+    assert processor().process([]).count == 0
