@@ -20,6 +20,7 @@ import numpy as np
 from headrace.cep.matcher import Matcher, Rows
 from headrace.cep.sql.bound import MatchNumber, Navigation, walk
 from headrace.cep.sql.matching import LOOK_AHEAD, Notes, start_rows
+from headrace.cep.sql.outlook import outlook
 from headrace.cep.sql.paths import PathConditions
 
 if TYPE_CHECKING:
@@ -153,14 +154,30 @@ class _Search:
         self._begins = standing.begins
         self._starts: list[int] = table.starts.tolist()
         self._ends: list[int] = table.ends.tolist()
-        self._candidates = self._candidate_rows(masks)
+        # Rows that are known to wait for rows to come; the first of them ends the search in its partition.
+        self._waiting: NDArray[np.bool_] = np.zeros(table.count, dtype=np.bool_)
+        # How many rows after its first an attempt may have looked at where a row was ruled out as the first of a match.
+        self._ruled_out_by = LOOK_AHEAD
+        self._taken: bytes | None = None
+        self._candidates = self._candidate_rows(masks, times, watermark)
 
-    def _candidate_rows(self, masks: dict[int, NDArray[np.bool_]]) -> list[int]:
+    def _candidate_rows(
+        self, masks: dict[int, NDArray[np.bool_]], times: NDArray[np.int64], watermark: int
+    ) -> list[int]:
+        """The rows at which a match may begin, as far as can be seen for all rows at once."""
         pending = np.arange(self._table.count) >= np.repeat(
             np.array(self._first, dtype=np.int64), self._table.ends - self._table.starts
         )
         if self._plan.rows == "all with unmatched":
             return np.flatnonzero(pending).tolist()
+        seen = outlook(self._plan.program, masks, self._table) if not self._reach.ahead else None
+        if seen is not None:
+            self._ruled_out_by, self._taken = self._table.count, seen.taken.tobytes()
+            if not self._ended:
+                within = self._plan.program.within
+                open_end = np.ones_like(pending) if within is None else times + within > watermark
+                self._waiting = pending & seen.open & ~seen.matching & open_end
+            return np.flatnonzero(pending & seen.matching).tolist()
         if self._reach.ahead and not self._ended:
             # What NEXT will be for the last rows is not known: they may be anything.
             unknown = np.arange(self._table.count) >= np.repeat(
@@ -174,13 +191,15 @@ class _Search:
         """Go through all partitions that have rows at which a match may begin."""
         # Where no row is left that may begin a match, all rows are decided.
         going_on = list(self._ends)
+        waiting = np.flatnonzero(self._waiting)
+        owner, places = np.unique(np.searchsorted(self._table.ends, waiting, side="right"), return_index=True)
+        for partition, row in zip(owner.tolist(), waiting[places].tolist(), strict=True):
+            going_on[partition] = row
         rows, place = self._candidates, 0
         while place < len(rows):
             partition = bisect_right(self._ends, rows[place])
             stop = bisect_left(rows, self._ends[partition], place)
-            undecided = self._partition(partition, rows[place:stop])
-            if undecided is not None:
-                going_on[partition] = undecided
+            going_on[partition] = self._partition(partition, rows[place:stop])
             place = stop
         standing = Standing(
             np.array(going_on, dtype=np.int64),
@@ -190,8 +209,8 @@ class _Search:
         )
         return Progress(self._notes.matches(), np.array(self._decided, dtype=np.int64), standing)
 
-    def _partition(self, partition: int, rows: list[int]) -> int | None:
-        """Search one partition, and return the row at which the answer is not decided; None if all of it is."""
+    def _partition(self, partition: int, rows: list[int]) -> int:
+        """Search one partition, and return the row at which the answer is not decided; its end if all of it is."""
         low, high = self._starts[partition], self._ends[partition]
         self._paths.low, self._paths.high = low, high
         unmatched = self._plan.rows == "all with unmatched"
@@ -201,6 +220,9 @@ class _Search:
             if row < resume:
                 place = bisect_left(rows, resume, place)
                 continue
+            stuck = self._first_waiting(resume, row)
+            if stuck is not None:
+                return stuck
             self._paths.match_number = self._numbers[partition] + 1
             attempt = self._matcher.attempt(row)
             match = attempt.match
@@ -223,13 +245,23 @@ class _Search:
             elif unmatched and row >= self._covered[partition]:
                 self._notes.unmatched(row, low, high)
             place += 1
-        return None
+        stuck = self._first_waiting(resume, high)
+        return high if stuck is None else stuck
+
+    def _first_waiting(self, begin: int, end: int) -> int | None:
+        part = self._waiting[begin:end]
+        place = int(part.argmax()) if len(part) else 0
+        return begin + place if len(part) and part[place] else None
 
     def _ruled_out(self, rows: list[int], place: int, resume: int) -> Iterator[int]:
-        """The rows shortly before one where no match can begin; what ruled them out may have come after it."""
+        """The rows before one where no match can begin, but where it may have taken a later row to see that."""
         row = rows[place]
-        before = set(rows[max(place - LOOK_AHEAD, 0) : place])
-        return (other for other in range(max(row - LOOK_AHEAD, resume), row) if other not in before)
+        begin = max(resume, row - self._ruled_out_by)
+        if self._taken is not None:
+            # To ask a row, an attempt must have taken all rows before it.
+            begin = max(begin, self._taken.rfind(b"\0", begin, row) + 1)
+        tried = set(rows[bisect_left(rows, begin, 0, place) : place])
+        return (other for other in range(begin, row) if other not in tried)
 
     def _time(self, attempt: Attempt, start: int, high: int) -> int:
         """When the answer of an attempt was decided."""

@@ -35,7 +35,7 @@ UNMATCHED: Final = 2
 LOOK_AHEAD: Final = 3
 """Rows looked at to rule out start rows at once; more costs as many column operations and rules out little more."""
 
-_MAX_LOOK_AHEAD_STEPS = 64
+MAX_LOOK_AHEAD_STEPS: Final = 64
 """Programs with more row-consuming steps are searched from every row."""
 
 
@@ -262,23 +262,24 @@ def start_rows(
     """
     everywhere = np.ones(table.count, dtype=np.bool_)
     steps = [at for at, instruction in enumerate(program.instructions) if isinstance(instruction, Consume)]
-    if len(steps) > _MAX_LOOK_AHEAD_STEPS:
+    if len(steps) > MAX_LOOK_AHEAD_STEPS:
         return everywhere
-    first, accepts = _reachable(program, 0)
+    first, accepts = reachable(program, 0)
     if accepts:
         return everywhere
-    following = {at: _reachable(program, at + 1) for at in steps}
-    own = {at: _step_mask(program, at, masks, everywhere) for at in steps}
+    following = {at: reachable(program, at + 1) for at in steps}
+    own = {at: step_mask(program, at, masks, everywhere) for at in steps}
     alive = own
     for _ in range(LOOK_AHEAD):
-        ahead = {at: _next_row(alive[at], table, not complete) for at in steps}
+        ahead = {at: next_row(alive[at], table, not complete) for at in steps}
         alive = {at: own[at] & _any(ahead, *following[at], everywhere) for at in steps}
     return _any(alive, first, False, everywhere)
 
 
-def _step_mask(
+def step_mask(
     program: Program, at: int, masks: Mapping[int, NDArray[np.bool_]], everywhere: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
+    """The rows that a consuming step can take, as far as its mask tells."""
     instruction = program.instructions[at]
     if isinstance(instruction, Consume) and instruction.condition is not None:
         return masks.get(instruction.condition, everywhere)
@@ -296,7 +297,7 @@ def _any(
     return result
 
 
-def _next_row(mask: NDArray[np.bool_], table: Table, after_last: bool) -> NDArray[np.bool_]:
+def next_row(mask: NDArray[np.bool_], table: Table, after_last: bool) -> NDArray[np.bool_]:
     """The mask of the next row of the same partition."""
     result = np.empty_like(mask)
     result[:-1] = mask[1:]
@@ -304,7 +305,7 @@ def _next_row(mask: NDArray[np.bool_], table: Table, after_last: bool) -> NDArra
     return result
 
 
-def _reachable(program: Program, start: int) -> tuple[tuple[int, ...], bool]:
+def reachable(program: Program, start: int) -> tuple[tuple[int, ...], bool]:
     """The consuming steps that can come next from an instruction, and whether a match can end before any."""
     seen: set[int] = set()
     todo = [start]
