@@ -6,7 +6,7 @@ the **runner** delivers both: events to the input topics, everything else to the
 
 from __future__ import annotations
 
-from headrace.ingest.connector import Connector
+from headrace.ingest.connector import Connector, SourceError
 from headrace.ingest.message import Batch, RawMessage
 from headrace.ingest.processor import Cause, Dismissal, EventFrame, Processed, Processor
 
@@ -14,6 +14,7 @@ __all__ = [
     "RawMessage",
     "Batch",
     "Connector",
+    "SourceError",
     "Processor",
     "Processed",
     "EventFrame",

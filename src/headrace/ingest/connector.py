@@ -23,6 +23,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
 
+from headrace.errors import HeadraceError
+
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator, Sequence
@@ -31,6 +33,13 @@ if TYPE_CHECKING:
     from headrace.ingest.message import Batch
 
 SettingsT = TypeVar("SettingsT")
+
+
+class SourceError(HeadraceError, ConnectionError):
+    """A source of messages cannot be reached, or refuses us."""
+
+    def __str__(self) -> str:
+        return HeadraceError.__str__(self)
 
 
 class Connector(ABC, Generic[SettingsT]):

@@ -1,0 +1,68 @@
+"""A real MQTT broker for the tests that need one."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin")
+
+
+class Mosquitto:
+    """A broker on a free port that keeps sessions and messages on disk; it can be stopped and started again."""
+
+    def __init__(self, folder: Path, *lines: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self._config = folder / "mosquitto.conf"
+        self._log = folder / "mosquitto.log"
+        usual = [
+            f"listener {self.port} 127.0.0.1", "persistence true", f"persistence_location {folder}/",
+            "max_inflight_messages 0", "max_queued_messages 0", "user root", f"log_dest file {self._log}",
+        ]  # fmt: skip
+        self._config.write_text("\n".join([*usual, *(lines or ["allow_anonymous true"])]) + "\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        assert MOSQUITTO is not None
+        self._process = subprocess.Popen([MOSQUITTO, "-c", self._config])
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                assert self._process.poll() is None, self._log.read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            else:
+                return
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(20)
+            self._process = None
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    if MOSQUITTO is None:
+        pytest.skip("mosquitto is not installed (scripts/mosquitto.sh)")
+    folder = tmp_path / "mosquitto"
+    folder.mkdir()
+    server = Mosquitto(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from paho.mqtt.client import Client, MQTTv5
+from paho.mqtt.enums import CallbackAPIVersion
+
+from headrace.errors import ConfigError
+from headrace.ingest import SourceError
+from headrace.ingest.connectors.mqtt import MqttConnector, MqttSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.ingest.conftest import Mosquitto
+
+PATIENCE = 30.0
+
+
+def settings(server: Mosquitto, **options: Any) -> MqttSettings:
+    return MqttSettings(**{"host": "127.0.0.1", "port": server.port, "topics": ("/a/#",), "client_id": "me", **options})
+
+
+class Publisher:
+    """Publishes with QoS 1 from a thread of its own, and knows when the broker has everything."""
+
+    def __init__(self, server: Mosquitto) -> None:
+        self._client = Client(CallbackAPIVersion.VERSION2, client_id="publisher", protocol=MQTTv5)
+        self._client.max_inflight_messages_set(100)
+        self._client.reconnect_delay_set(1, 1)
+        self._client.connect("127.0.0.1", server.port)
+        self._client.loop_start()
+        self._sent: list[Any] = []
+
+    def publish(self, first: int, last: int) -> set[bytes]:
+        payloads = [b"%d" % number for number in range(first, last)]
+        for payload in payloads:
+            self._sent.append(self._client.publish(f"/a/{payload.decode()}", payload, qos=1))
+        return set(payloads)
+
+    def settle(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not all(info.is_published() for info in self._sent):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+@pytest.fixture
+def publisher(mosquitto: Mosquitto) -> Iterator[Publisher]:
+    made = Publisher(mosquitto)
+    yield made
+    made.close()
+
+
+def receive(connector: MqttConnector, wanted: set[bytes], *, acknowledge: bool = True) -> list[bytes]:
+    """Read until all that is wanted is there, as the runner does."""
+    stop = threading.Event()
+    found: list[bytes] = []
+    missing = set(wanted)
+    deadline = time.monotonic() + PATIENCE
+    for batch in connector.batches(stop):
+        payloads = [message.payload for message in batch.messages]
+        assert all(message.topic == f"/a/{message.payload.decode()}" for message in batch.messages)
+        found += payloads
+        missing -= set(payloads)
+        if acknowledge and batch.token is not None:
+            connector.acknowledge([batch.token])
+        if not missing:
+            stop.set()
+        assert time.monotonic() < deadline, f"{len(missing)} messages are missing"
+    return found
+
+
+@pytest.mark.parametrize("protocol", ["3.1.1", "5"])
+def test_everything_published_arrives_once(mosquitto: Mosquitto, publisher: Publisher, protocol: str) -> None:
+    with MqttConnector(settings(mosquitto, protocol=protocol)) as connector:
+        sent = publisher.publish(0, 3000)
+        found = receive(connector, sent)
+    assert sorted(found) == sorted(sent)
+
+
+@pytest.mark.parametrize("protocol", ["3.1.1", "5"])
+def test_what_is_published_while_we_are_away_waits(mosquitto: Mosquitto, publisher: Publisher, protocol: str) -> None:
+    with MqttConnector(settings(mosquitto, protocol=protocol)):
+        pass
+    sent = publisher.publish(0, 500)
+    publisher.settle()
+    with MqttConnector(settings(mosquitto, protocol=protocol)) as connector:
+        assert sorted(receive(connector, sent)) == sorted(sent)
+
+
+def test_what_was_not_acknowledged_comes_again(mosquitto: Mosquitto, publisher: Publisher) -> None:
+    with MqttConnector(settings(mosquitto)) as connector:
+        safe = publisher.publish(0, 200)
+        receive(connector, safe)
+        lost = publisher.publish(200, 400)
+        receive(connector, lost, acknowledge=False)
+    with MqttConnector(settings(mosquitto)) as connector:
+        more = publisher.publish(400, 401)
+        assert sorted(receive(connector, lost | more)) == sorted(lost | more)
+
+
+def test_the_broker_may_go_and_come_back(mosquitto: Mosquitto, publisher: Publisher) -> None:
+    with MqttConnector(settings(mosquitto)) as connector:
+        before = publisher.publish(0, 300)
+        publisher.settle()
+        early = receive(connector, {b"0"}, acknowledge=False)
+        mosquitto.stop()
+        during = publisher.publish(300, 600)
+        mosquitto.start()
+        found = receive(connector, (before | during) - set(early))
+        assert connector.reconnects >= 1
+    assert set(early) | set(found) == before | during
+    # What was not acknowledged before the broker went away was sent again: at least once.
+    assert set(early) <= set(found)
+
+
+def test_an_acknowledgement_of_another_connection_is_not_sent(mosquitto: Mosquitto, publisher: Publisher) -> None:
+    with MqttConnector(settings(mosquitto)) as connector:
+        sent = publisher.publish(0, 10)
+        stop = threading.Event()
+        tokens = []
+        for batch in connector.batches(stop):
+            tokens += [] if batch.token is None else [batch.token]
+            if sum(len(token[1]) for token in tokens) == 10:  # type: ignore[index]
+                break
+        mosquitto.stop()
+        mosquitto.start()
+        receive(connector, {b"0"}, acknowledge=False)
+        connector.acknowledge(tokens)
+    with MqttConnector(settings(mosquitto)) as connector:
+        assert set(receive(connector, sent)) == sent
+
+
+def test_ingesters_share_the_load_and_one_may_die(mosquitto: Mosquitto, publisher: Publisher) -> None:
+    one, two, one_again = (
+        MqttConnector(settings(mosquitto, client_id=name, share="ingest")) for name in ("one", "two", "one")
+    )
+    with two:
+        with one:
+            sent = publisher.publish(0, 1000)
+            publisher.settle()
+            taken: set[bytes] = set()
+            stop = threading.Event()
+            for batch in one.batches(stop):
+                taken |= {message.payload for message in batch.messages}
+                if len(taken) >= 100:
+                    stop.set()
+        # One is gone, and has acknowledged nothing: all of its part waits for it.
+        with one_again:
+            rest = receive(one_again, taken)
+            more = publisher.publish(1000, 1001)
+            publisher.settle()
+            found = receive(two, sent - set(rest)) if sent - set(rest) else []
+            last = {*found, *rest}
+            if not more <= last:
+                last |= set(_drain(one_again)) | set(_drain(two))
+    assert 100 <= len(taken) < 1000
+    assert last == sent | more
+
+
+def _drain(connector: MqttConnector) -> list[bytes]:
+    """What is there now, and nothing if nothing is."""
+    found = []
+    for batch in connector.batches(threading.Event()):
+        if not batch.messages:
+            break
+        found += [message.payload for message in batch.messages]
+    return found
+
+
+def test_the_check_leaves_no_session(mosquitto: Mosquitto, publisher: Publisher) -> None:
+    connector = MqttConnector(settings(mosquitto))
+    assert "/a/#" in connector.check()
+    publisher.publish(0, 5)
+    publisher.settle()
+    with connector:
+        sent = publisher.publish(5, 10)
+        assert sorted(receive(connector, sent)) == sorted(sent)
+
+
+def test_a_broker_that_is_not_there(mosquitto: Mosquitto) -> None:
+    mosquitto.stop()
+    with pytest.raises(SourceError, match="cannot reach"):
+        MqttConnector(settings(mosquitto)).check()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"topics": ()}, {"protocol": "4"}, {"qos": 2}, {"share": "x", "protocol": "3.1.1"}, {"receive_maximum": 0},
+     {"tls_ca": "x"}, {"batch_size": 0}],
+)  # fmt: skip
+def test_settings_that_make_no_sense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        MqttSettings(**{"host": "h", "topics": ("/a",), **wrong})
+
+
+def test_the_password_is_not_shown() -> None:
+    assert "secret" not in repr(MqttSettings(host="h", topics=("/a",), username="u", password="secret"))
