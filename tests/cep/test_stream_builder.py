@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from polars import col
 from tests.cep.strategies import START, frame_of, patterns, rows, symbol
 
+import headrace
 from headrace.cep import Pattern, current, matched
 from headrace.cep.measures import collect, count, first, last
+from headrace.engine.operator import ORIGINAL, Turn
+from headrace.engine.state import MemorySegments
 from headrace.errors import PlanError
 from headrace.inprocess import Runner
 from headrace.stream import Stream
@@ -61,6 +64,25 @@ def test_time_outs_need_a_time_bound_and_their_name() -> None:
     with pytest.raises(PlanError, match="'timed_out'"):
         source().match(PAIR).with_timed_out().select(timed_out=last("event_time"))
     assert "timed_out" in source().match(PAIR).select(timed_out=last("event_time")).schema
+
+
+@pytest.mark.parametrize("kind", ["pattern", "sql"])
+def test_rows_may_carry_what_they_were_made_of_and_only_late_ones_keep_it(kind: str) -> None:
+    query = """SELECT * FROM events MATCH_RECOGNIZE (PARTITION BY key ORDER BY event_time MEASURES LAST(value) AS v
+               PATTERN (a b) DEFINE a AS symbol = 'a', b AS symbol = 'b')"""
+    by_builder = source().match(Pattern.begin("a", symbol("a")).next("b", symbol("b"))).select(v=last("value"))
+    stream = by_builder if kind == "pattern" else headrace.sql(query, {"events": source()})
+    operator = compile_plan(stream.node, stream.schema).stages[0].operator
+    state = MemorySegments()
+    table = frame_of([("x", "a", 1, 0), ("x", "b", 2, 1), ("x", "c", 3, 1)])
+    carrying = table.with_columns(pl.lit(b"raw").alias(ORIGINAL))
+    assert operator.turn(state, Turn(carrying[:2], T0 + SECOND, 0)).rows is None
+    assert operator.turn(state, Turn(table[:0], T0 + SECOND, 0)).rows is None
+    found = operator.turn(state, Turn(carrying[[2, 0]], T0 + 3 * SECOND, 0))
+    assert found.rows is not None
+    assert found.rows["v"].to_list() == [2]
+    assert found.late is not None
+    assert found.late[ORIGINAL].to_list() == [b"raw"]
 
 
 def test_only_the_columns_that_a_pattern_reads_are_asked_for() -> None:
