@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("codec", "engine")
+NAMES = ("codec", "growth", "engine")
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
+from headrace import sql
 from headrace.cep import Pattern
 from headrace.cep.measures import first, last
 from headrace.events import VehiclePosition
@@ -38,6 +39,15 @@ STOPS = (
     .skip("past_last")
 )
 
+STOPS_BY_SQL = """
+    SELECT vehicle_id, at, from_speed FROM positions MATCH_RECOGNIZE (
+      PARTITION BY vehicle_id ORDER BY event_time
+      MEASURES stopped.event_time AS at, cruising.speed AS from_speed
+      ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW
+      PATTERN (cruising braking+? stopped) WITHIN INTERVAL '10' SECOND
+      DEFINE cruising AS speed >= 10, braking AS acceleration < 0, stopped AS speed < 1)
+"""
+
 JOBS = [
     Job(
         "lines-revised",
@@ -61,6 +71,14 @@ JOBS = [
         POSITIONS.key_by("vehicle_id")
         .match(STOPS)
         .select(at=last("stopped.event_time"), from_speed=first("cruising.speed")),
+    ),
+    Job("emergency-stops-by-sql", sql(STOPS_BY_SQL, {"positions": POSITIONS})),
+    Job(
+        "once-a-minute",
+        POSITIONS.deduplicate("vehicle_id", within="1min")
+        .key_by("mode")
+        .window(tumbling("10s"))
+        .aggregate(reports=count()),
     ),
 ]
 
