@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 from tests.transit.reference import answer_of, distribution, rows_of
 
 from headrace.broker.topics import DEAD_LETTERS
 from headrace.events import VehiclePosition
+from headrace.spark.lag import group_of
 from headrace.time.instants import instant
 from headrace.transit.jobs import all_jobs
 from headrace.transit.simulator import Fleet
@@ -70,6 +73,12 @@ def test_counts_equal_a_plain_computation_window_by_window_also_over_a_restart(b
     original = VehiclePosition.FromString(event["details"]["value"])
     assert original.vehicle_id == late.item(0, "vehicle_id")
     assert original.line == late.item(0, "line"), "the whole event is kept, not only what the job read"
+
+    group = ConsumerGroupTopicPartitions(group_of(job.name))
+    admin = AdminClient(bench.broker.connection.client_config())
+    committed = next(iter(admin.list_consumer_group_offsets([group]).values())).result(10)
+    shown = sum(place.offset for place in committed.topic_partitions if place.topic == topic)
+    assert shown == early.height + rest.height + 2, "Kafka's own tools see how far the job has come"
 
     dead = bench.read(DEAD_LETTERS).filter(pl.col("topic") == topic)
     assert dead.select("reason", "value").rows() == [("malformed", b"\xff rubbish")]

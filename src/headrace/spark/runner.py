@@ -19,6 +19,7 @@ from headrace.spark.arrow_stage import WATERMARKS
 from headrace.spark.exchange import frames
 from headrace.spark.failure import explain_failure
 from headrace.spark.identity import claim
+from headrace.spark.lag import OffsetMirror
 from headrace.spark.progress import BatchDone, RunEvent, StateChange
 from headrace.spark.query import source_topics, streaming_query
 from headrace.spark.records import Writer
@@ -165,11 +166,13 @@ def _run(
         writer = writer.trigger(processingTime=f"{options.cadence_ms} milliseconds")
     query = writer.start()
     batches.query = query
+    mirror = OffsetMirror(options.connection, jobs)
     while not stop.wait(0.1) and query.isActive:
-        pass
+        mirror.show(query.lastProgress)
     if query.isActive:
         report(StateChange("stopping", "the batch under way"))
         batches.stop(query)
+        mirror.finish(query.lastProgress)
     problem = query.exception()
     if batches.failure is not None:
         raise batches.failure
