@@ -47,6 +47,9 @@ class Mosquitto:
             else:
                 return
 
+    def log(self) -> str:
+        return self._log.read_text()
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()

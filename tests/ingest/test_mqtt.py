@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.ingest.conftest import Mosquitto
+
+    from headrace.broker import EmbeddedBroker
 
 PATIENCE = 30.0
 
@@ -204,3 +210,83 @@ def test_settings_that_make_no_sense(wrong: dict[str, Any]) -> None:
 
 def test_the_password_is_not_shown() -> None:
     assert "secret" not in repr(MqttSettings(host="h", topics=("/a",), username="u", password="secret"))
+
+
+# ---------------------------------------------------------------- all the way to Kafka
+
+INGESTER = """
+import sys, threading
+from headrace.broker import Connection, Producer
+from headrace.ingest.connectors.mqtt import MqttConnector, MqttSettings
+from headrace.ingest.runner import Ingestion, RunnerSettings
+from headrace.transit.hfp import HfpProcessor, HfpSettings
+port, bootstrap, name, share = sys.argv[1:]
+settings = MqttSettings(
+    host="127.0.0.1", port=int(port), topics=("/hfp/#",), client_id=name, share=share,
+    receive_maximum=200, batch_size=50,
+)
+with Producer(Connection(bootstrap=bootstrap)) as producer:
+    ingestion = Ingestion(
+        MqttConnector(settings), HfpProcessor(HfpSettings(max_behind=None)), producer,
+        settings=RunnerSettings(confirm_messages=100),
+    )
+    print("ready", flush=True)
+    ingestion.run(threading.Event())
+"""
+
+
+@pytest.mark.broker
+def test_an_ingester_of_two_may_be_killed_at_any_moment(mosquitto: Mosquitto, broker: EmbeddedBroker) -> None:
+    from headrace.broker import Consumer, Topics
+    from headrace.events import Codec, VehiclePosition
+    from headrace.transit.topics import VEHICLE_POSITIONS, input_topics
+
+    Topics(broker.connection).ensure(input_topics())
+    operator = 7301  # of this test alone: the broker is shared
+    address = (str(mosquitto.port), broker.connection.bootstrap)
+    running = {name: start_ingester(*address, name, "group") for name in ("one", "two")}
+    client = Client(CallbackAPIVersion.VERSION2, client_id="fleet", protocol=MQTTv5)
+    client.max_inflight_messages_set(50)
+    client.connect("127.0.0.1", mosquitto.port)
+    client.loop_start()
+    try:
+        for name in running:
+            wait_for_session(mosquitto, name)
+        sent = []
+        for number in range(6000):
+            body = b'{"VP":{"tst":"2024-02-13T16:33:00.000Z","odo":%d}}' % number
+            sent.append(client.publish(f"/hfp/v2/journey/ongoing/vp/bus/{operator}/00001", body, qos=1))
+            if number in (1500, 3000, 4500):
+                sent[-1].wait_for_publish(PATIENCE)
+                running["one"].kill()
+                running["one"].wait(20)
+                running["one"] = start_ingester(*address, "one", "group")
+        sent[-1].wait_for_publish(PATIENCE)
+        with Consumer(broker.connection, [VEHICLE_POSITIONS], follow=True) as consumer:
+            found: list[float] = []
+            deadline = time.monotonic() + 2 * PATIENCE
+            while len(set(found)) < 6000:
+                assert time.monotonic() < deadline, f"{6000 - len(set(found))} events are missing"
+                values = [record.value for record in consumer.read(timeout=0.5)]
+                frame = Codec().decode(values, types=[VehiclePosition]).frame
+                found += frame.filter(operator=operator)["odometer"].to_list()
+    finally:
+        client.disconnect()
+        client.loop_stop()
+        for process in running.values():
+            process.kill()
+            process.wait(20)
+    assert set(found) == set(map(float, range(6000)))
+
+
+def start_ingester(*words: str) -> subprocess.Popen[bytes]:
+    source = Path(__file__).resolve().parents[2] / "src"
+    return subprocess.Popen([sys.executable, "-c", INGESTER, *words], env=os.environ | {"PYTHONPATH": str(source)})
+
+
+def wait_for_session(server: Mosquitto, name: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while f"as {name} " not in server.log():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.2)  # the subscription follows at once

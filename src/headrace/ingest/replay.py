@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from dataclasses import dataclass
+from datetime import timedelta  # noqa: TC003 - the reader of feeds.toml needs the types of the fields
 from typing import TYPE_CHECKING, Literal
 
 from headrace.errors import ConfigError
@@ -24,7 +25,6 @@ from headrace.time.duration import micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from datetime import timedelta
 
 #: Between the last message of a round and the first of the next, in microseconds.
 ROUND_GAP = 1_000_000

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import timedelta  # noqa: TC003 - the reader of feeds.toml needs the types of the fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -24,20 +25,19 @@ import polars as pl
 
 from headrace.broker.topics import DEAD_LETTERS
 from headrace.errors import ConfigError
-from headrace.events import ENCODING_HEADER, Codec
+from headrace.events import ENCODING_HEADER, Codec, Encoding
 from headrace.events.letters import KEPT_BYTES, KEPT_TEXT, SHOWABLE
 from headrace.events.letters import SCHEMA as LETTER_SCHEMA
 from headrace.ingest.duplicates import Duplicates
 from headrace.ingest.processor import Cause, Dismissal
 from headrace.ingest.report import IngestReport, Tally
+from headrace.time.duration import micros
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
-    from datetime import timedelta
 
     from headrace.broker.producer import Headers
-    from headrace.events import Encoding
     from headrace.ingest.connector import Connector
     from headrace.ingest.message import Batch, RawMessage
     from headrace.ingest.processor import Processor
@@ -94,6 +94,8 @@ class RunnerSettings:
     confirm_messages: int = 5000
 
     def __post_init__(self) -> None:
+        if self.deduplicate is not None and micros(self.deduplicate) <= 0:
+            raise ConfigError(f"deduplicate is {self.deduplicate!r}", hint="Give a time, such as 2m, or leave it out.")
         unknown = self.silent - set(Cause)
         if unknown:
             raise ConfigError(f"silent names {min(unknown)!r}", hint=f"Causes are: {', '.join(sorted(Cause))}.")

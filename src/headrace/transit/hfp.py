@@ -20,6 +20,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta  # noqa: TC003 - the reader of feeds.toml needs the types of the fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
@@ -36,7 +37,6 @@ from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import timedelta
 
     from headrace.ingest.message import RawMessage
 
@@ -175,6 +175,7 @@ class HfpProcessor(Processor):
     """
 
     name = "hfp"
+    Settings = HfpSettings
     topics = (VEHICLE_POSITIONS, STOP_EVENTS)
 
     def __init__(self, settings: HfpSettings | None = None) -> None:

@@ -20,6 +20,7 @@ import ssl
 import time
 import uuid
 from dataclasses import dataclass, field
+from datetime import timedelta  # noqa: TC003 - the reader of feeds.toml needs the types of the fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from paho.mqtt.client import Client, MQTTv5, MQTTv311
@@ -35,7 +36,6 @@ from headrace.time.duration import micros
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import timedelta
 
     from paho.mqtt.client import ConnectFlags, MQTTMessage
     from paho.mqtt.reasoncodes import ReasonCode

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError
@@ -91,7 +92,8 @@ class ReplayConnector(Connector[ReplaySettings]):
         """
         first = min(recording.check().arrival for recording in self.recordings)
         count = len(self.recordings)
-        return f"{count} recording{'s' if count > 1 else ''}, the first message arrived at {first / 1e6:.3f}"
+        at = datetime.fromtimestamp(first / 1e6, UTC)
+        return f"{count} recording{'s' if count > 1 else ''} from {at:%Y-%m-%d %H:%M:%S} UTC on"
 
     def open(self) -> None:
         """Check the files, so that a wrong name is noticed before anything is sent."""

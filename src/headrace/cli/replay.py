@@ -1,0 +1,118 @@
+"""`headrace replay`: recorded messages into Kafka, as if they came in now.
+
+The arrival gaps of the recording are kept, so its lateness and disorder are the real ones; `--speed` divides them,
+`--fast` does not wait at all. `--copies` multiplies the load with vehicles of other numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli import terminal
+from headrace.cli.connect import connect
+from headrace.cli.options import Bootstrap, Globals, Json, UsageError
+from headrace.cli.simulate import Encoding
+from headrace.cli.stopping import stop_on_signals
+
+if TYPE_CHECKING:
+    from headrace.ingest.report import IngestReport
+
+_REPORT_SECONDS = 5.0
+
+
+class Reporter:
+    """Passes an ingestion's reports on: every one as JSON, or a line now and then."""
+
+    def __init__(self, *, json: bool) -> None:
+        self._json = json
+        self._shown = 0.0
+
+    def __call__(self, report: IngestReport) -> None:
+        """Show a report."""
+        if self._json:
+            terminal.record(report.to_dict())
+        elif report.elapsed - self._shown >= _REPORT_SECONDS:
+            self._shown = report.elapsed
+            terminal.note(f"{report.feed}: {line(report)}, {report.rate:,.0f} messages/s")
+
+
+def line(report: IngestReport) -> str:
+    """A report in one line."""
+    parts = [f"{report.messages:,} messages, {report.events:,} events"]
+    parts += [f"{count:,} {cause}" for cause, count in sorted(report.dismissed.items())]
+    if report.lag_p50 is not None and report.lag_p99 is not None:
+        parts.append(f"lag p50 {report.lag_p50:.3f} s, p99 {report.lag_p99:.3f} s")
+    return ", ".join(parts)
+
+
+def replay(
+    ctx: typer.Context,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings: .dump, .gz, .bz2, .xz, .zst.")],
+    speed: Annotated[float, typer.Option("--speed", metavar="X", help="X times as fast as it was recorded.")] = 1.0,
+    fast: Annotated[bool, typer.Option("--fast", help="As fast as possible.")] = False,
+    offset: Annotated[str, typer.Option("--offset", metavar="TIME", help="Leave out so much of the start.")] = "0s",
+    length: Annotated[
+        str | None,
+        typer.Option("--length", metavar="TIME", help="Replay so much of the recording.", show_default=False),
+    ] = None,
+    loop: Annotated[bool, typer.Option("--loop", help="Begin again at the end, until Ctrl-C.")] = False,
+    keep_times: Annotated[
+        bool, typer.Option("--keep-times", help="Leave event times as recorded, instead of moving them to now.")
+    ] = False,
+    align: Annotated[bool, typer.Option("--align", help="Let all recordings begin at the same moment.")] = False,
+    copies: Annotated[
+        int, typer.Option("--copies", metavar="N", min=1, help="N-fold load, by vehicles of other numbers.")
+    ] = 1,
+    deduplicate: Annotated[
+        str | None,
+        typer.Option("--deduplicate", metavar="TIME", help="Leave out repeats within a time.", show_default=False),
+    ] = None,
+    encoding: Annotated[
+        Encoding, typer.Option("--encoding", help="How events are written: small, or readable.")
+    ] = Encoding.BINARY,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
+) -> None:
+    """Send recorded HFP messages to Kafka as positions, stop events and dead letters."""
+    if fast and speed != 1.0:
+        raise UsageError("--fast and --speed contradict each other", hint="Give one of them.")
+    settings = Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap"))
+
+    from headrace.broker import Producer
+    from headrace.cli.topics import make_topics
+    from headrace.ingest.connectors.replay import ReplayConnector, ReplaySettings
+    from headrace.ingest.replay import ReplayPlan
+    from headrace.ingest.runner import Ingestion, RunnerSettings
+    from headrace.transit.hfp import HfpProcessor
+
+    plan = ReplayPlan(
+        offset=offset,
+        length=length,
+        loops=None if loop else 1,
+        times="keep" if keep_times else "now",
+        align=align,
+        copies=copies,
+    )
+    chosen = ReplaySettings(paths=tuple(map(str, files)), speed=math.inf if fast else speed, plan=plan)
+    connector = ReplayConnector(chosen)
+    found = connector.check()
+    connection = connect(settings)
+    make_topics(connection)
+    terminal.note(f"Replaying {found}; events go to {connection.bootstrap}")
+    delivery = RunnerSettings(feed="replay", deduplicate=deduplicate, encoding=encoding.value)
+    with stop_on_signals() as stop, Producer(connection, client_id="headrace-replay") as producer:
+        last = Ingestion(connector, HfpProcessor(), producer, settings=delivery).run(stop, Reporter(json=json))
+    for recording in connector.recordings:
+        if recording.torn:
+            terminal.note(f"{recording.path} has a torn end: its writer was killed, or the copy is not complete.")
+        if recording.bad_count:
+            lines = ", ".join(map(str, recording.bad_lines[:5]))
+            terminal.note(f"{recording.path} has {recording.bad_count:,} lines that are no messages: {lines}, ...")
+    if not json:
+        terminal.line(f"Replayed {line(last)} in {last.elapsed:.1f} s.")
+        terminal.note("See them: headrace tail input.vehicle-position")
+    stop.finish()

@@ -1,0 +1,157 @@
+"""Feeds: connectors and processors put together by a file.
+
+A file of feeds is TOML. Each feed names a connector and a processor; a table with the name of either holds its
+settings, `delivery` those of the way to Kafka. Everything has a default but what cannot have one.
+
+    [[feed]]
+    name = "hsl"
+    connector = "mqtt"
+    processor = "hfp"
+    delivery = {deduplicate = "2m", silent = ["other_event"]}
+    hfp = {max_ahead = "1m"}
+
+    [feed.mqtt]
+    host = "mqtt.hsl.fi"
+    tls = true
+    topics = ["/hfp/v2/journey/ongoing/vp/#"]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from headrace.errors import ConfigError, EnvironmentProblem
+from headrace.ingest.runner import RunnerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+    from headrace.ingest.connector import Connector
+    from headrace.ingest.processor import Processor
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One feed, ready to be built; a connector serves one run, so every run gets a new one.
+
+    Args:
+        name: Its name in reports and dead letters.
+        connector: The kind of connector.
+        connector_settings: Its settings.
+        processor: The kind of processor.
+        processor_settings: Its settings; None if it has none.
+        delivery: How events go to Kafka.
+    """
+
+    name: str
+    connector: type[Connector[Any]]
+    connector_settings: Any
+    processor: type[Processor]
+    processor_settings: Any
+    delivery: RunnerSettings
+
+    def make_connector(self) -> Connector[Any]:
+        """A new connector."""
+        return self.connector(self.connector_settings)
+
+    def make_processor(self) -> Processor:
+        """A new processor."""
+        return self.processor() if self.processor_settings is None else self.processor(self.processor_settings)  # type: ignore[call-arg]
+
+
+def load(
+    path: str | PathLike[str],
+    *,
+    connectors: Mapping[str, type[Connector[Any]]],
+    processors: Mapping[str, type[Processor]],
+) -> list[Feed]:
+    """Read a file of feeds.
+
+    Args:
+        path: The file.
+        connectors: Those that a feed may name.
+        processors: Likewise.
+
+    Raises:
+        EnvironmentProblem: The file cannot be read.
+        ConfigError: Something in it is wrong; the message says where.
+    """
+    try:
+        content = tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot read {path}: {error.strerror}", hint="Check the name.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    tables = content.pop("feed", None)
+    if content or not isinstance(tables, list) or not tables:
+        what = f"{path} has {next(iter(content))!r}" if content else f"{path} has no feeds"
+        raise ConfigError(what, hint="A file of feeds consists of [[feed]] tables.")
+    feeds = [_feed(f"{path}, feed {number}", table, connectors, processors) for number, table in enumerate(tables, 1)]
+    names = [feed.name for feed in feeds]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{path} has two feeds named {name!r}", hint="Names tell them apart in reports.")
+    return feeds
+
+
+def _feed(
+    where: str,
+    table: Any,
+    connectors: Mapping[str, type[Connector[Any]]],
+    processors: Mapping[str, type[Processor]],
+) -> Feed:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where} is not a table", hint="Write [[feed]].")
+    rest = dict(table)
+    connector = _choose(where, "connector", rest, connectors)
+    processor = _choose(where, "processor", rest, processors)
+    name = rest.pop("name", connector.name)
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{where}: name is {name!r}", hint="Give a text.")
+    source = _settings(f"{where}, {connector.name}", connector.Settings, rest.pop(connector.name, {}))
+    kind = getattr(processor, "Settings", None)
+    rules = None if kind is None else _settings(f"{where}, {processor.name}", kind, rest.pop(processor.name, {}))
+    delivery = _settings(
+        f"{where}, delivery", RunnerSettings, {"feed": name, **_table(where, rest.pop("delivery", {}))}
+    )
+    if rest:
+        raise ConfigError(
+            f"{where} has {next(iter(rest))!r}",
+            hint=f"It may have name, connector, processor, delivery, {connector.name}, {processor.name}.",
+        )
+    return Feed(name, connector, source, processor, rules, delivery)
+
+
+def _choose(where: str, what: str, table: dict[str, Any], known: Mapping[str, Any]) -> Any:
+    name = table.pop(what, None)
+    if not isinstance(name, str) or name not in known:
+        said = f"has no {what}" if name is None else f"has {what} {name!r}"
+        raise ConfigError(f"{where} {said}", hint=f"There are: {', '.join(sorted(known))}.")
+    return known[name]
+
+
+def _table(where: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} is not a table", hint="Write key = value pairs.")
+    return value
+
+
+def _settings(where: str, kind: type, table: Any) -> Any:
+    names = {field.name for field in dataclasses.fields(kind)}
+    unknown = [key for key in _table(where, table) if key not in names]
+    if unknown:
+        raise ConfigError(f"{where} has {unknown[0]!r}", hint=f"It may have: {', '.join(sorted(names))}.")
+    try:
+        return TypeAdapter(kind).validate_python(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f", {part}" for part in first["loc"])
+        # What the settings themselves refuse comes with its own hint.
+        raise ConfigError(f"{where}{place}: {first['msg'].removeprefix('Value error, ')}") from error
