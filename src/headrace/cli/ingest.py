@@ -28,18 +28,11 @@ def ingest(
     settings = Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap"))
 
     from headrace.broker import Producer
+    from headrace.cli.feeds import load_feeds
     from headrace.cli.topics import make_topics
-    from headrace.ingest.connectors.mqtt import MqttConnector
-    from headrace.ingest.connectors.replay import ReplayConnector
-    from headrace.ingest.feeds import load
     from headrace.ingest.supervisor import supervise
-    from headrace.transit.hfp import HfpProcessor
 
-    feeds = load(
-        feeds_file,
-        connectors={kind.name: kind for kind in (MqttConnector, ReplayConnector)},
-        processors={HfpProcessor.name: HfpProcessor},
-    )
+    feeds = load_feeds(feeds_file)
     if check:
         for feed in feeds:
             found = feed.make_connector().check()

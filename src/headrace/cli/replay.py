@@ -17,6 +17,7 @@ from headrace.cli.connect import connect
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 from headrace.cli.simulate import Encoding
 from headrace.cli.stopping import stop_on_signals
+from headrace.errors import PlanError
 
 if TYPE_CHECKING:
     from headrace.ingest.report import IngestReport
@@ -89,21 +90,24 @@ def replay(
     from headrace.ingest.runner import Ingestion, RunnerSettings
     from headrace.transit.hfp import HfpProcessor
 
-    plan = ReplayPlan(
-        offset=offset,
-        length=length,
-        loops=None if loop else 1,
-        times="keep" if keep_times else "now",
-        align=align,
-        copies=copies,
-    )
+    try:
+        plan = ReplayPlan(
+            offset=offset,
+            length=length,
+            loops=None if loop else 1,
+            times="keep" if keep_times else "now",
+            align=align,
+            copies=copies,
+        )
+        delivery = RunnerSettings(feed="replay", deduplicate=deduplicate, encoding=encoding.value)
+    except PlanError as error:  # a duration that is none; here it was typed, not planned
+        raise UsageError(error.message, hint=error.hint) from error
     chosen = ReplaySettings(paths=tuple(map(str, files)), speed=math.inf if fast else speed, plan=plan)
     connector = ReplayConnector(chosen)
     found = connector.check()
     connection = connect(settings)
     make_topics(connection)
     terminal.note(f"Replaying {found}; events go to {connection.bootstrap}")
-    delivery = RunnerSettings(feed="replay", deduplicate=deduplicate, encoding=encoding.value)
     with stop_on_signals() as stop, Producer(connection, client_id="headrace-replay") as producer:
         last = Ingestion(connector, HfpProcessor(), producer, settings=delivery).run(stop, Reporter(json=json))
     for recording in connector.recordings:
