@@ -102,6 +102,35 @@ def test_what_is_published_while_we_are_away_waits(mosquitto: Mosquitto, publish
         assert sorted(receive(connector, sent)) == sorted(sent)
 
 
+@pytest.mark.parametrize("protocol", ["3.1.1", "5"])
+def test_a_backlog_comes_in_batches(mosquitto: Mosquitto, publisher: Publisher, protocol: str) -> None:
+    options = {"protocol": protocol, "batch_size": 10}
+    with MqttConnector(settings(mosquitto, **options)):
+        pass
+    sent = publisher.publish(0, 500)
+    publisher.settle()
+    found: set[bytes] = set()
+    with MqttConnector(settings(mosquitto, **options)) as connector:
+        for batch in connector.batches(threading.Event()):
+            assert len(batch.messages) <= 10
+            found |= {message.payload for message in batch.messages}
+            connector.acknowledge([] if batch.token is None else [batch.token])
+            if found == sent:
+                break
+
+
+def test_a_broker_that_refuses_us(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    folder = tmp_path / "strict"
+    folder.mkdir()
+    strict = type(mosquitto)(folder, "allow_anonymous false")
+    strict.start()
+    try:
+        with pytest.raises(SourceError, match="refuses us"):
+            MqttConnector(settings(strict)).check()
+    finally:
+        strict.stop()
+
+
 def test_what_was_not_acknowledged_comes_again(mosquitto: Mosquitto, publisher: Publisher) -> None:
     with MqttConnector(settings(mosquitto)) as connector:
         safe = publisher.publish(0, 200)
