@@ -20,7 +20,7 @@ MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/
 class Mosquitto:
     """A broker on a free port that keeps sessions and messages on disk; it can be stopped and started again."""
 
-    def __init__(self, folder: Path, *lines: str) -> None:
+    def __init__(self, folder: Path, *lines: str, anonymous: bool = True) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
@@ -30,7 +30,7 @@ class Mosquitto:
             f"listener {self.port} 127.0.0.1", "persistence true", f"persistence_location {folder}/",
             "max_inflight_messages 0", "max_queued_messages 0", "user root", f"log_dest file {self._log}",
         ]  # fmt: skip
-        self._config.write_text("\n".join([*usual, *(lines or ["allow_anonymous true"])]) + "\n")
+        self._config.write_text("\n".join([*usual, f"allow_anonymous {str(anonymous).lower()}", *lines]) + "\n")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -122,7 +124,7 @@ def test_a_backlog_comes_in_batches(mosquitto: Mosquitto, publisher: Publisher, 
 def test_a_broker_that_refuses_us(mosquitto: Mosquitto, tmp_path: Path) -> None:
     folder = tmp_path / "strict"
     folder.mkdir()
-    strict = type(mosquitto)(folder, "allow_anonymous false")
+    strict = type(mosquitto)(folder, anonymous=False)
     strict.start()
     try:
         with pytest.raises(SourceError, match="refuses us"):
@@ -225,6 +227,52 @@ def test_a_broker_that_is_not_there(mosquitto: Mosquitto) -> None:
     mosquitto.stop()
     with pytest.raises(SourceError, match="cannot reach"):
         MqttConnector(settings(mosquitto)).check()
+
+
+@pytest.fixture
+def secret(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[tuple[Mosquitto, str]]:
+    """A broker that speaks TLS only, and the file with its certificate."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed, to make a certificate")
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=broker"]
+    files = ["-keyout", key, "-out", certificate, "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([openssl, *words, *files], check=True, capture_output=True)
+    server = type(mosquitto)(folder, f"certfile {certificate}", f"keyfile {key}")
+    server.start()
+    yield server, str(certificate)
+    server.stop()
+
+
+def test_tls(secret: tuple[Mosquitto, str]) -> None:
+    server, certificate = secret
+    sender = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
+    sender.tls_set(certificate)
+    with MqttConnector(settings(server, tls=True, tls_ca=certificate)) as connector:
+        sender.connect("127.0.0.1", server.port)
+        sender.loop_start()
+        payloads = {b"%d" % number for number in range(2000)}
+        for payload in payloads:
+            sender.publish(f"/a/{payload.decode()}", payload, qos=1)
+        assert sorted(receive(connector, payloads)) == sorted(payloads)
+        sender.disconnect()
+        sender.loop_stop()
+
+
+# paho leaves its socket to the garbage collector when the handshake fails.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_tls_checks_who_the_broker_is(secret: tuple[Mosquitto, str], tmp_path: Path) -> None:
+    server, _ = secret
+    with pytest.raises(SourceError, match="certificate"):
+        MqttConnector(settings(server, tls=True)).check()
+    with pytest.raises(SourceError):
+        MqttConnector(settings(server, connect_timeout=2)).check()
+    with pytest.raises(ConfigError, match="TLS files"):
+        MqttConnector(settings(server, tls=True, tls_ca=str(tmp_path / "none.pem"))).check()
+    gc.collect()
 
 
 @pytest.mark.parametrize(
