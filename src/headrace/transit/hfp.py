@@ -193,10 +193,23 @@ class HfpProcessor(Processor):
         dismissed: dict[int, Dismissal] = {}
         cleared: Counter[str] = Counter()
         positions, stops = _Rows(), _Rows()
+        before: RawMessage | None = None
+        found: tuple[Place, str, dict[str, Any]] | Dismissal | None = None
         for number, message in enumerate(messages):
-            found = self._read(message)
+            # Copies of a message follow it, and share its payload: it is read once.
+            if (
+                found is None
+                or before is None
+                or message.payload is not before.payload
+                or message.topic != before.topic
+            ):
+                found = self._read(message)
+            before = message
             if isinstance(found, Dismissal):
                 dismissed[number] = found
+                continue
+            if not 0 <= message.copy <= _MAX_COPY:
+                dismissed[number] = Dismissal(Cause.BAD_VALUE, f"copy {message.copy} has no vehicle number")
                 continue
             place, event, body = found
             rows = positions if event == POSITION else stops
@@ -218,8 +231,6 @@ class HfpProcessor(Processor):
             return Dismissal(Cause.EMPTY, "the payload is empty")
         if len(payload) > self.settings.max_bytes:
             return Dismissal(Cause.TOO_LARGE, f"{len(payload):,} bytes, the limit is {self.settings.max_bytes:,}")
-        if not 0 <= message.copy <= _MAX_COPY:
-            return Dismissal(Cause.BAD_VALUE, f"copy {message.copy} has no vehicle number")
         place = parse_topic(message.topic)
         if isinstance(place, Dismissal):
             return place
