@@ -328,7 +328,7 @@ def test_an_ingester_of_two_may_be_killed_at_any_moment(mosquitto: Mosquitto, br
     client.loop_start()
     try:
         for name in running:
-            wait_for_session(mosquitto, name)
+            wait_for_subscription(mosquitto, name)
         sent = []
         for number in range(6000):
             body = b'{"VP":{"tst":"2024-02-13T16:33:00.000Z","odo":%d}}' % number
@@ -361,9 +361,8 @@ def start_ingester(*words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", INGESTER, *words], env=os.environ | {"PYTHONPATH": str(source)})
 
 
-def wait_for_session(server: Mosquitto, name: str) -> None:
+def wait_for_subscription(server: Mosquitto, name: str) -> None:
     deadline = time.monotonic() + PATIENCE
-    while f"as {name} " not in server.log():
+    while f" {name} 1 $share/" not in server.log():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    time.sleep(0.2)  # the subscription follows at once
