@@ -28,7 +28,8 @@ class Mosquitto:
         self._log = folder / "mosquitto.log"
         usual = [
             f"listener {self.port} 127.0.0.1", "persistence true", f"persistence_location {folder}/",
-            "max_inflight_messages 0", "max_queued_messages 0", "log_type error", "log_type warning", "log_type notice", "log_type subscribe", "user root", f"log_dest file {self._log}",
+            "max_inflight_messages 0", "max_queued_messages 0", "user root", f"log_dest file {self._log}",
+            "log_type error", "log_type warning", "log_type notice", "log_type subscribe",
         ]  # fmt: skip
         self._config.write_text("\n".join([*usual, f"allow_anonymous {str(anonymous).lower()}", *lines]) + "\n")
         self._process: subprocess.Popen[bytes] | None = None
