@@ -13,7 +13,7 @@ ARGS ?=
 
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: help run test test-quick test-slow lint types format bench jars lock clean java setup setup-dev
+.PHONY: help run test test-quick test-slow lint types format bench jars lock clean java mosquitto setup setup-dev
 
 help: ## Show this list
 	@echo "Headrace: live answers from event streams, in Python."
@@ -56,10 +56,13 @@ clean: ## Remove what make made: environment, caches, the demo's data
 
 setup: java $(STAMPS)/run
 
-setup-dev: java $(STAMPS)/dev
+setup-dev: java mosquitto $(STAMPS)/dev
 
 java:
 	@bash scripts/java.sh
+
+mosquitto:
+	@bash scripts/mosquitto.sh
 
 $(VENV)/bin/python:
 	@bash scripts/venv.sh "$(PYTHON)" "$(VENV)"
