@@ -104,6 +104,16 @@ class Bench:
             return sum(1 for _ in consumer)
 
 
+@pytest.fixture(scope="session")
+def jars(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Start the one JVM of the test process with the Kafka connector: what starts it decides what it can ever load."""
+    found = list(JarCache().get(SPARK_CONNECTOR))
+    local = tmp_path_factory.mktemp("spark-local")
+    settings = spark_settings(jars=found, state_partitions=2, driver_memory="2g", local_directory=local)
+    start_session("tests", master="local[2]", settings=settings).stop()
+    return found
+
+
 @pytest.fixture
-def bench(broker: EmbeddedBroker, tmp_path: Path) -> Bench:
-    return Bench(broker, tmp_path / "checkpoint", list(JarCache().get(SPARK_CONNECTOR)))
+def bench(broker: EmbeddedBroker, tmp_path: Path, jars: list[Path]) -> Bench:
+    return Bench(broker, tmp_path / "checkpoint", jars)

@@ -35,9 +35,9 @@ ROWS = pl.DataFrame(
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterator[SparkSession]:
     local = tmp_path_factory.mktemp("local")
-    settings = spark_settings(jars=[], state_partitions=2, driver_memory="1g", local_directory=local)
+    settings = spark_settings(jars=jars, state_partitions=2, driver_memory="1g", local_directory=local)
     session = start_session("bridge", master="local[2]", settings=settings)
     yield session
     session.stop()

@@ -48,6 +48,7 @@ OWN = [
 ]
 
 
+@pytest.mark.usefixtures("jars")
 def test_windows_triggers_panes_and_sessions_pass_on_spark_over_a_restart() -> None:
     cases = [*OWN, *(case for name in FILES if (SHARED / "conformance" / name).exists() for case in _cases(name))]
     results = list(run_cases(cases, "spark"))

@@ -101,6 +101,7 @@ def run_jobs(
         state_partitions=options.state_partitions,
         fresh=options.fresh,
     )
+    options.connection.check()
     Topics(options.connection).require(_topics(ordered))
     sink = KafkaSink(options.connection, query="+".join(job.name for job in ordered), token=identity.token)
     report(StateChange("starting", f"Spark on {options.master}"))
