@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 PREFIX = "HEADRACE_"
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+ResultEncoding = Literal["binary", "json"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 _MEMORY = r"^[1-9][0-9]*[mMgG]$"
@@ -148,6 +149,11 @@ class SparkSettings(Section):
     )
     max_events_per_batch: Annotated[int, Number] | None = _setting(
         None, "The most events that one micro-batch reads; no limit if not set.", "a whole number from 1", ge=1
+    )
+    result_encoding: ResultEncoding = _setting(
+        "binary",
+        "How results, late events and dead letters are written: small, or readable.",
+        ", ".join(get_args(ResultEncoding)),
     )
 
     @model_validator(mode="after")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.broker import Connection
+    from headrace.events import Encoding
     from headrace.spark.sink import Outgoing, Sink
     from headrace.stream import Job
 
@@ -60,6 +61,7 @@ class RunOptions:
         max_events_per_batch: The most events a batch reads; None: all that are there.
         starting: Where to begin without a checkpoint.
         fresh: Forget the checkpoint.
+        encoding: How results, late events and dead letters are written.
         settings: Further Spark settings, which win over ours.
     """
 
@@ -74,6 +76,7 @@ class RunOptions:
     max_events_per_batch: int | None = None
     starting: Literal["earliest", "latest"] = "earliest"
     fresh: bool = False
+    encoding: Encoding = "binary"
     settings: dict[str, str] = field(default_factory=dict)
 
 
@@ -159,7 +162,8 @@ def _run(
         partitions={name: len(topics.get(name).partitions) for name in source_topics(jobs)},
     )
     standing = StandingFile(options.checkpoint)
-    batches = _Batches(spark, jobs, options.key_groups, codec, sink, report, standing)
+    writers = [Writer(job, codec, options.encoding) for job in jobs]
+    batches = _Batches(spark, writers, options.key_groups, sink, report, standing)
     report(StateChange("warming", "the first batch starts Java code and Python workers; this takes 10 to 30 s"))
     writer = frame.writeStream.outputMode("update").foreachBatch(batches.write)
     writer = writer.option("checkpointLocation", str(options.checkpoint / "spark"))
@@ -187,9 +191,8 @@ class _Batches:
     def __init__(
         self,
         spark: SparkSession,
-        jobs: Sequence[Job],
+        writers: Sequence[Writer],
         groups: int,
-        codec: Codec,
         sink: Sink,
         report: Callable[[RunEvent], None],
         standing: StandingFile,
@@ -197,9 +200,9 @@ class _Batches:
         self.query: StreamingQuery | None = None
         self.failure: HeadraceError | None = None
         self._spark = spark
-        self._jobs = jobs
+        self._jobs = [writer.job for writer in writers]
         self._groups = groups
-        self._writers = [Writer(job, codec) for job in jobs]
+        self._writers = writers
         self._sink = sink
         self._report = report
         self._standing = standing
