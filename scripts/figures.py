@@ -48,6 +48,22 @@ SHOWN = (
     ),
     Shown(
         "engine",
+        "emergency stops by the pattern builder, Kafka to Kafka, exactly once",
+        ("events_per_second", "emergency-stop-pattern"),
+        "events/s",
+        "Spark only reads the topic",
+        ("events_per_second", "read"),
+    ),
+    Shown(
+        "engine",
+        "emergency stops by MATCH_RECOGNIZE, Kafka to Kafka, exactly once",
+        ("events_per_second", "emergency-stop-sql"),
+        "events/s",
+        "Spark only reads the topic",
+        ("events_per_second", "read"),
+    ),
+    Shown(
+        "engine",
         "delay quantiles per cell (sliding 5 min every 5 s), Kafka to Kafka, exactly once",
         ("events_per_second", "delay-quantiles"),
         "events/s",
