@@ -112,6 +112,7 @@ class TestCheckpoint:
         ("Traceback ...\nheadrace.errors.JobError: step 'filter' failed\n", JobError, "step 'filter' failed"),
         ("Traceback\nValueError: odd\n", JobError, "ValueError: odd"),
         ("nothing that is known", JobError, "nothing that is known"),
+        ("=== Streaming Query ===\n", JobError, "no reason"),
     ],
 )
 def test_a_failed_query_is_explained(text: str, kind: type[HeadraceError], words: str) -> None:

@@ -54,5 +54,6 @@ def explain_failure(text: str, *, topics: Sequence[str], checkpoint: Path) -> He
             hint="See that the broker runs (headrace broker status), then start again: the job continues where it was.",
         )
     lines = _LAST_LINE.findall(text)
-    last = f"{lines[-1][0]}: {lines[-1][1]}" if lines else text.strip().splitlines()[0]
+    told = [line for line in text.splitlines() if line.strip() and not line.startswith("===")]
+    last = f"{lines[-1][0]}: {lines[-1][1]}" if lines else "".join(told[:1]) or "Spark gave no reason"
     return JobError(f"the query failed: {last[:500]}", hint="Spark's log has the rest; --debug shows it.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from headrace.events import Encoding
     from headrace.spark.sink import Outgoing, Sink
     from headrace.stream import Job
+
+log = logging.getLogger(__name__)
 
 #: How long a stop waits for the batch under way.
 _STOP_SECONDS = 4.0
@@ -174,14 +177,18 @@ def _run(
     mirror = OffsetMirror(options.connection, jobs)
     while not stop.wait(0.1) and query.isActive:
         mirror.show(query.lastProgress)
-    if query.isActive:
+    stopped = query.isActive
+    if stopped:
         report(StateChange("stopping", "the batch under way"))
         batches.stop(query)
         mirror.finish(query.lastProgress)
     problem = query.exception()
     if batches.failure is not None:
         raise batches.failure
-    if problem is not None:
+    if stopped and problem is not None:
+        # Ending a query in the middle of a batch looks to Spark like a failure of that batch; it will be repeated.
+        log.info("the batch under way was given up: %s", problem)
+    elif problem is not None:
         raise explain_failure(str(problem), topics=source_topics(jobs), checkpoint=options.checkpoint)
 
 
