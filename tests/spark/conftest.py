@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.broker import SPARK_CONNECTOR, JarCache, Topics
+from headrace.broker import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings, Topics
 from headrace.broker.consumer import Consumer
 from headrace.broker.producer import Producer
 from headrace.broker.topics import TopicSpec, commit_spec, dead_letter_spec, late_spec
@@ -19,12 +19,11 @@ from headrace.spark.runner import RunOptions, run_jobs
 from headrace.spark.session import spark_settings, start_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import polars as pl
 
-    from headrace.broker import EmbeddedBroker
     from headrace.spark.batch import Answer
     from headrace.spark.progress import RunEvent
     from headrace.stream import Job
@@ -102,6 +101,13 @@ class Bench:
     def count(self, topic: str) -> int:
         with Consumer(self.broker.connection, [topic]) as consumer:
             return sum(1 for _ in consumer)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker for these tests alone: jobs read the application's own topics, which other tests write to as well."""
+    with EmbeddedBroker(ServerSettings(data_dir=tmp_path_factory.mktemp("spark-broker"))) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
