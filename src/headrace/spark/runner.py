@@ -249,7 +249,9 @@ class _Batches:
             for number in range(len(self._jobs))
             if parts.of(number, "time")
         }
-        now = max((told["now"] for told in times.values()), default=0)
+        told = max((told["now"] for told in times.values()), default=BEGINNING)
+        # Before the first heartbeat, events that nobody stamped at their ingestion tell no time.
+        now = told if told > BEGINNING else time.time_ns() // 1_000
         counts: dict[str, int] = defaultdict(int)
         records = chain.from_iterable(
             self._records(number, job, parts, now, counts) for number, job in enumerate(self._jobs)
