@@ -189,8 +189,8 @@ def _session(ground: Ground) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--vehicles", type=int, default=20_000)
-    parser.add_argument("--seconds", type=int, default=200, help="event time to fill, at 1 Hz a vehicle")
-    parser.add_argument("--batch", type=int, default=500_000)
+    parser.add_argument("--seconds", type=int, default=120, help="event time to fill, at 1 Hz a vehicle")
+    parser.add_argument("--batch", type=int, default=300_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", action="append", default=[], help="contestants to run; all if none is named")
