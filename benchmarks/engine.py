@@ -45,10 +45,10 @@ from headrace.spark.runner import RunOptions, run_jobs
 from headrace.spark.session import spark_settings, start_session
 from headrace.stream import Job, Stream
 from headrace.time import bounded
-from headrace.transit.arrivals import Disorder
-from headrace.transit.feed import simulate
 from headrace.transit.jobs import all_jobs
 from headrace.transit.simulator import Fleet
+from headrace.transit.simulator.arrivals import Disorder
+from headrace.transit.simulator.feed import simulate
 from headrace.transit.topics import VEHICLE_POSITIONS, topics
 from headrace.windows import count, sliding
 from headrace.windows.sketches import quantile

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from headrace.errors import PlanError
-from headrace.transit.arrivals import Arrivals, Disorder
 from headrace.transit.simulator import Fleet
+from headrace.transit.simulator.arrivals import Arrivals, Disorder
 
 
 def take_all(disorder: Disorder, steps: list[int], vehicles: int = 80, seed: int = 5) -> pl.DataFrame:

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from headrace.inprocess import Runner
-from headrace.transit.arrivals import Arrivals, Disorder
 from headrace.transit.jobs import all_jobs
 from headrace.transit.simulator import Fleet
+from headrace.transit.simulator.arrivals import Arrivals, Disorder
 
 PATTERN, SQL = "emergency-stop-pattern", "emergency-stop-sql"
 #: Reports overtake each other, by less than the second that the jobs wait for them, and some come twice.

@@ -10,9 +10,9 @@ import pytest
 from headrace.broker import Connection, EmbeddedBroker, Topics, TopicSpec
 from headrace.errors import BrokerError, PlanError
 from headrace.events import Codec, StopEvent, VehiclePosition
-from headrace.transit.arrivals import Arrivals, Disorder
-from headrace.transit.feed import Feed, FeedReport, simulate
 from headrace.transit.simulator import Fleet
+from headrace.transit.simulator.arrivals import Arrivals, Disorder
+from headrace.transit.simulator.feed import Feed, FeedReport, simulate
 from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:

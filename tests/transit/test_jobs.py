@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.transit.reference import Answer, Watched, answer_of, distribution, rows_of
 
 from headrace.inprocess import Runner
-from headrace.transit.arrivals import Arrivals, Disorder
 from headrace.transit.jobs import all_jobs
 from headrace.transit.simulator import Fleet
+from headrace.transit.simulator.arrivals import Arrivals, Disorder
 from headrace.transit.topics import topics
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import PlanError
 from headrace.geo import distance
-from headrace.transit.helsinki import helsinki
-from headrace.transit.network import Line, Network
 from headrace.transit.simulator import POSITION_SCHEMA, STOP_SCHEMA, Fleet
+from headrace.transit.simulator.helsinki import helsinki
+from headrace.transit.simulator.network import Line, Network
 
 VEHICLES = 200
 START = datetime(2025, 9, 1, 5, tzinfo=UTC)

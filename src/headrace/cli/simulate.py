@@ -21,7 +21,7 @@ from headrace.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
     from headrace.config import Settings
-    from headrace.transit.feed import FeedReport
+    from headrace.transit.simulator.feed import FeedReport
 
 _REPORT_SECONDS = 5.0
 
@@ -111,8 +111,8 @@ def simulate(
     connection = connect(settings)
 
     from headrace.cli.topics import make_topics
-    from headrace.transit.feed import simulate as feed
     from headrace.transit.simulator import Fleet
+    from headrace.transit.simulator.feed import simulate as feed
 
     make_topics(connection)
     begin = datetime.now(UTC) if start is None else moment(start, now=datetime.now(UTC), option="--start")

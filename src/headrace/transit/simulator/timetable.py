@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.transit.chance import between, uniform
+from headrace.transit.simulator.chance import between, uniform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headrace.transit.network import Mode, Network
+    from headrace.transit.simulator.network import Mode, Network
 
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]

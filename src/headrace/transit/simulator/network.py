@@ -2,7 +2,7 @@
 
 A line runs in two directions; each direction is a `Path`: a smooth curve through the line's places, shifted a few
 metres to the right of the middle (traffic keeps right), cut into equal steps, with stops at distances along it.
-`headrace.transit.helsinki` holds the table of places and lines that the simulator uses unless told otherwise.
+`headrace.transit.simulator.helsinki` holds the table of places and lines that the simulator uses unless told otherwise.
 """
 
 from __future__ import annotations

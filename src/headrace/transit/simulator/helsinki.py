@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from headrace.transit.network import Line, Network, mode_of
+from headrace.transit.simulator.network import Line, Network, mode_of
 
 #: Rough coordinates (latitude, longitude), own approximations.
 PLACES: dict[str, tuple[float, float]] = {

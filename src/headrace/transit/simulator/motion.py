@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headrace.transit.chance import between, uniform
-from headrace.transit.timetable import CRUISE
+from headrace.transit.simulator.chance import between, uniform
+from headrace.transit.simulator.timetable import CRUISE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headrace.transit.timetable import Timetable
+    from headrace.transit.simulator.timetable import Timetable
 
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]

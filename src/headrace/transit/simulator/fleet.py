@@ -31,11 +31,11 @@ from headrace.engine.operator import EVENT_TIME
 from headrace.errors import PlanError
 from headrace.events.layout import Layout
 from headrace.events.schemas.transit_pb2 import StopEvent, VehiclePosition
-from headrace.transit.chance import between, uniform
-from headrace.transit.helsinki import helsinki
-from headrace.transit.motion import PERIOD, Motion
-from headrace.transit.network import STEP, Network
-from headrace.transit.timetable import ACCELERATE, STAND, Timetable
+from headrace.transit.simulator.chance import between, uniform
+from headrace.transit.simulator.helsinki import helsinki
+from headrace.transit.simulator.motion import PERIOD, Motion
+from headrace.transit.simulator.network import STEP, Network
+from headrace.transit.simulator.timetable import ACCELERATE, STAND, Timetable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
