@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import PlanError
 from headrace.stream import plan
+from headrace.stream.display import Display
 from headrace.stream.pipeline import Pipeline, compile_plan
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ class Job:
         description: One sentence for people.
         result_topic: Where results go; `analytics.<name>` unless told otherwise. Late events go to `<result
             topic>.late`.
+        display: What its results look like on the dashboard; chosen by their columns if not given.
     """
 
     name: str
     stream: Stream
     description: str = ""
     result_topic: str = field(default="")
+    display: Display | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -53,6 +56,8 @@ class Job:
                 f"job {self.name!r} has the result column {', '.join(taken)}, which every result record has already",
                 hint="Rename it before the last step: with_columns(...), then select(...) or key_by the new name.",
             )
+        if self.display is not None:
+            self.display.check(self.stream.schema, job=self.name)
         # What cannot be planned should fail here, where it is written, and not when it is run.
         _ = self.pipeline
 
@@ -65,6 +70,11 @@ class Job:
     def pipeline(self) -> Pipeline:
         """The job as stages of steps and operators."""
         return compile_plan(self.stream.node, self.stream.schema)
+
+    @property
+    def picture(self) -> Display:
+        """What its results look like: as declared, or else by their columns."""
+        return self.display or Display.fitting(self.stream.schema, keys=self.pipeline.result_keys)
 
     @property
     def sources(self) -> tuple[str, ...]:
