@@ -12,7 +12,7 @@ from headrace.events.layout import Layout
 from headrace.events.letters import Reason, Rejection, dead_letter
 from headrace.events.registry import EventType, TypeRegistry
 from headrace.events.schemas.envelope_pb2 import Event
-from headrace.events.schemas.records_pb2 import Cells, Column, DeadLetter, LateEvent, Result
+from headrace.events.schemas.records_pb2 import Cells, Column, DeadLetter, LateEvent, Record, Result
 from headrace.events.schemas.transit_pb2 import StopEvent, VehiclePosition
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Event",
     "VehiclePosition",
     "StopEvent",
+    "Record",
     "Result",
     "Column",
     "Cells",

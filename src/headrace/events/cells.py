@@ -30,7 +30,7 @@ from headrace.events.layout import OPEN_FIELD, Layout
 from headrace.events.schemas.records_pb2 import Cells, Column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from polars.datatypes import DataType, DataTypeClass
@@ -207,12 +207,15 @@ class Unpacked:
     bad: list[tuple[int, str]]
 
 
-def unpack(column: pa.ListArray, *, taken: Sequence[str] = ()) -> Unpacked:
+def unpack(
+    column: pa.ListArray, *, taken: Sequence[str] = (), schema: Mapping[str, DataType] | None = None
+) -> Unpacked:
     """Columns from cells.
 
     Args:
         column: One list of cells per row.
         taken: Names that columns cannot have, because the frame needs them for itself.
+        schema: Only these columns, as these types; a row with a value that is none is bad. None: all, as they are.
     """
     bad: list[tuple[int, str]] = []
     pieces: list[pl.DataFrame] = []
@@ -222,8 +225,9 @@ def unpack(column: pa.ListArray, *, taken: Sequence[str] = ()) -> Unpacked:
         if problem:
             bad.extend((row, problem) for row in rows.tolist())
             continue
-        seen.update(names)
-        pieces.extend(_columns_of(names, rows, column, bad))
+        if schema is None:
+            seen.update(names)
+        pieces.extend(_columns_of(names, rows, column, bad, schema))
     frame, positions = _join(pieces, bad)
     return Unpacked(frame, positions, sorted(bad))
 
@@ -258,12 +262,20 @@ def _name_problem(names: tuple[str, ...], seen: set[str], taken: Sequence[str]) 
 
 
 def _columns_of(
-    names: tuple[str, ...], rows: NDArray[np.int64], column: pa.ListArray, bad: list[tuple[int, str]]
+    names: tuple[str, ...],
+    rows: NDArray[np.int64],
+    column: pa.ListArray,
+    bad: list[tuple[int, str]],
+    schema: Mapping[str, DataType] | None,
 ) -> list[pl.DataFrame]:
     """The frames of rows with the same names: one for each combination of types, nearly always one."""
-    if not names:
+    chosen = [position for position, name in enumerate(names) if schema is None or name in schema]
+    if not chosen:
         return [pl.DataFrame({_MARKER: rows})]
-    cells = column.take(pa.array(rows)).flatten()
+    cells = (column if len(rows) == len(column) else column.take(pa.array(rows))).flatten()
+    if len(chosen) < len(names):
+        cells = cells.take(pa.array((np.arange(len(rows))[:, None] * len(names) + np.array(chosen)).ravel()))
+        names = tuple(names[position] for position in chosen)
     width = len(names)
     resolved = _resolve(cells)
     table = resolved.indices.to_numpy(zero_copy_only=False).reshape(len(rows), width)
@@ -284,15 +296,38 @@ def _columns_of(
                 break
             one = part.take(pa.array(np.arange(len(inside)) * width + position))
             values, fits = _from_cells(name, kind, one)
-            series.append(values)
             wrong = good & ~fits
             problem = f"column {name!r} holds a value that is no {text}"
             bad.extend((row, problem) for row in rows[inside][wrong].tolist())
             good &= fits
+            if schema is not None:
+                values, fits = _as_declared(values, schema[name])
+                problem = f"column {name!r} is {text}, which cannot be read as {dtypes.to_text(schema[name])}"
+                bad.extend((row, problem) for row in rows[inside][good & ~fits].tolist())
+                good &= fits
+            series.append(values)
         if good.any():
             frame = pl.DataFrame([*series, pl.Series(_MARKER, rows[inside])])
             result.append(frame if good.all() else frame.filter(pl.Series(good)))
     return result
+
+
+def _as_declared(values: pl.Series, kind: DataType) -> tuple[pl.Series, NDArray[np.bool_]]:
+    """A column as the type that a reader expects, and which rows lose nothing by that."""
+    if values.dtype == kind:
+        return values, np.ones(len(values), bool)
+    held = values.dtype
+    related = (
+        held == pl.Null
+        or (kind.is_numeric() and held.is_integer())
+        or (kind.is_float() and held.is_numeric())
+        or (isinstance(kind, pl.Datetime) and isinstance(held, pl.Datetime) and held.time_zone == kind.time_zone)
+        or (isinstance(kind, pl.Duration) and isinstance(held, pl.Duration))
+    )
+    if not related:
+        return pl.Series(values.name, [None] * len(values), kind), values.is_null().to_numpy()
+    made = values.cast(kind, strict=False)
+    return made, (made.is_null() == values.is_null()).to_numpy()
 
 
 def _distinct_rows(table: NDArray[np.int32]) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:

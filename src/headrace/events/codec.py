@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from headrace.events.decoding import Batch
 
     TypeLike = str | type[Message] | Descriptor | EventType
+    Columns = Sequence[str] | pl.Schema
 
 #: Longer values are dead letters; Kafka's own limit is 1 MiB unless it is raised.
 MAX_VALUE_BYTES = 16 * 1024 * 1024
@@ -91,7 +92,7 @@ class Codec:
         batch: Batch,
         *,
         types: Sequence[TypeLike] | None = None,
-        columns: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        columns: Columns | Mapping[str, Columns] | None = None,
         keep: Sequence[str] = (),
         job: str | None = None,
     ) -> Decoded:
@@ -103,7 +104,9 @@ class Codec:
                 are there, the header `headrace-encoding` counts.
             types: The types wanted; events of others are counted in `ignored`. None means every registered type.
             columns: Only these columns of the type, or per full type name; others are not even read, so that a job that
-                needs four of thirty pays for four. None means all.
+                needs four of thirty pays for four. None means all. For an open type, a `pl.Schema` says which columns
+                its records should have: one that lacks a column has null there, one whose value is of another type is
+                a dead letter.
             keep: Which of the Kafka columns to keep beside the events, as `kafka_partition` and so on.
             job: Who reads, for the dead letters.
 
@@ -126,7 +129,8 @@ class Codec:
 
         Args:
             frame: `event_time` (Datetime UTC, no nulls), perhaps `ingestion_time`, and columns of the type; those it
-                lacks are unset. An open type (`Result`, `LateEvent`) takes any further columns.
+                lacks are unset. An open type (`Record`, `Result`, `LateEvent`) takes any further
+                columns.
             which: The type.
             encoding: "binary" or "json".
 
@@ -261,16 +265,26 @@ class Codec:
             self._readers[key] = Reader(Layout(entry.descriptor, columns=columns), engine=self.engine)
         return self._readers[key]
 
-    def _want(self, entry: EventType, columns: Sequence[str] | Mapping[str, Sequence[str]] | None) -> Want:
-        chosen = columns.get(entry.name) if isinstance(columns, Mapping) else columns
+    def _want(self, entry: EventType, columns: Columns | Mapping[str, Columns] | None) -> Want:
+        per_type = isinstance(columns, Mapping) and not isinstance(columns, pl.Schema)
+        chosen: Columns | None = columns.get(entry.name) if per_type else columns  # type: ignore[union-attr,assignment]
         if chosen is None:
             return Want(self._reader(entry, None))
-        fields = tuple(chosen)
-        if is_open(entry.descriptor):
-            # Which columns its records bring is only known when they are read.
-            known = entry.descriptor.fields_by_name
-            fields = (*(name for name in chosen if name in known and name != cells.FIELD), cells.FIELD)
-        return Want(self._reader(entry, fields), tuple(chosen))
+        if not is_open(entry.descriptor):
+            return Want(self._reader(entry, tuple(chosen)), tuple(chosen))
+        # Which columns its records bring is only known when they are read.
+        fixed = [name for name in chosen if name in entry.descriptor.fields_by_name and name != cells.FIELD]
+        reader = self._reader(entry, (*fixed, cells.FIELD))
+        if not isinstance(chosen, pl.Schema):
+            return Want(reader, tuple(chosen))
+        for name in fixed:
+            if chosen[name] != reader.layout.schema[name]:
+                raise SchemaError(
+                    f"{entry.name}.{name} is {reader.layout.schema[name]}, not {chosen[name]}",
+                    hint="Declare it so, or leave it out.",
+                )
+        own = pl.Schema({name: kind for name, kind in chosen.items() if name not in fixed})
+        return Want(reader, tuple(chosen), own)
 
 
 def _rebuild(registry: TypeRegistry, engine: Engine, max_value_bytes: int) -> Codec:

@@ -110,10 +110,12 @@ class Want:
     Args:
         reader: Reads its messages.
         columns: The columns of the frame, in this order; None means all.
+        declared: The types of those columns that records of an open type bring themselves; None: as they are.
     """
 
     reader: Reader
     columns: tuple[str, ...] | None = None
+    declared: pl.Schema | None = None
 
 
 @dataclass(slots=True)
@@ -262,7 +264,7 @@ class Decoding:
         own = pl.DataFrame()
         if layout.is_open and cells.FIELD in table.schema.names:
             taken = (EVENT_TIME, INGESTION_TIME, *layout.field_names)
-            unpacked = cells.unpack(table.column(cells.FIELD), taken=taken)
+            unpacked = cells.unpack(table.column(cells.FIELD), taken=taken, schema=want.declared)
             for row, text in unpacked.bad:
                 self._reject(_compose(rows, good), row, Reason.MALFORMED_DETAILS, text, layout.name)
             table, own = table.drop_columns([cells.FIELD]), unpacked.frame
@@ -274,16 +276,17 @@ class Decoding:
         rows = _compose(rows, good)
         kept_now = kept if rows is None else {name: column.take(pa.array(rows)) for name, column in kept.items()}
         frame = _frame(_columns(times) | _columns(table) | kept_now)
-        return frame if not layout.is_open else _add_own(frame, own, want.columns, list(kept))
+        return frame if not layout.is_open else _add_own(frame, own, want, list(kept))
 
 
-def _add_own(frame: pl.DataFrame, own: pl.DataFrame, columns: tuple[str, ...] | None, kept: list[str]) -> pl.DataFrame:
+def _add_own(frame: pl.DataFrame, own: pl.DataFrame, want: Want, kept: list[str]) -> pl.DataFrame:
     """Put the columns that an open type's records brought themselves beside its fields, before the Kafka columns."""
     # A record may bring a column called kafka_partition; what Kafka says wins.
     frame = frame.with_columns([series for series in own.get_columns() if series.name not in frame.columns])
-    if columns is not None:
-        absent = [pl.lit(None).alias(name) for name in columns if name not in frame.columns]
-        return frame.with_columns(absent).select(EVENT_TIME, INGESTION_TIME, *columns, *kept)
+    if want.columns is not None:
+        types: dict[str, pl.DataType] = dict(want.declared or {})
+        absent = [pl.lit(None, types.get(name)).alias(name) for name in want.columns if name not in frame.columns]
+        return frame.with_columns(absent).select(EVENT_TIME, INGESTION_TIME, *want.columns, *kept)
     return frame.select(*(name for name in frame.columns if name not in kept), *kept)
 
 
@@ -296,7 +299,7 @@ def _empty_frame(want: Want, kept: dict[str, pa.Array]) -> pl.DataFrame:
     )
     if not layout.is_open:
         return frame
-    return _add_own(frame.drop(cells.FIELD, strict=False), pl.DataFrame(), want.columns, list(kept))
+    return _add_own(frame.drop(cells.FIELD, strict=False), pl.DataFrame(), want, list(kept))
 
 
 def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:

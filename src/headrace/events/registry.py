@@ -31,6 +31,7 @@ RESERVED_PREFIX = "kafka_"
 BUILT_IN: tuple[type[Message], ...] = (
     transit_pb2.VehiclePosition,
     transit_pb2.StopEvent,
+    records_pb2.Record,
     records_pb2.Result,
     records_pb2.DeadLetter,
     records_pb2.LateEvent,

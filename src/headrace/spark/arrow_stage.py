@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 
 from headrace.engine.operator import EVENT_TIME, INGESTION_TIME
+from headrace.errors import PlanError
+from headrace.events.layout import is_open
 from headrace.spark.exchange import Parcel
 from headrace.stream.intake import ORIGINAL, take_in
 from headrace.stream.plan import TopicSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
+    from collections.abc import Iterator, Sequence
 
     from headrace.events import Codec
     from headrace.stream.pipeline import Pipeline
@@ -70,26 +71,68 @@ class ArrowStage:
         parcel.add_frames(0, "dead", dead)
         yield parcel.to_arrow()
 
-    def _take(self, batch: pa.RecordBatch, loads: list[_Load], known: dict[str, int]) -> list[pl.DataFrame]:
-        columns = self._columns()
-        decoded = self.codec.decode(
-            batch.rename_columns(["value", "offset"]), types=list(columns), columns=columns, keep=["offset", "value"]
-        )
-        for type_name, frame in decoded.frames.items():
-            if frame.height == 0:
-                continue
-            for origin, rows in _by_partition(frame.rename({"kafka_value": ORIGINAL})):
-                self._feed(type_name, origin, rows, loads, known)
-        return [self._with_origin(decoded.dead)] if decoded.dead.height else []
+    def __post_init__(self) -> None:
+        # What contradicts itself should be seen on the driver, not in a task.
+        for topic in self.topics:
+            self._columns([topic])
 
-    def _columns(self) -> dict[str, list[str]]:
-        """Tell which columns of which types any job reads; both times are always there."""
-        used: dict[str, dict[str, None]] = {}
-        for pipeline in self.pipelines.values():
+    def _take(self, batch: pa.RecordBatch, loads: list[_Load], known: dict[str, int]) -> list[pl.DataFrame]:
+        dead = []
+        for topics, part in self._parts(batch.rename_columns(["value", "offset"])):
+            columns = self._columns(topics)
+            decoded = self.codec.decode(part, types=list(columns), columns=columns, keep=["offset", "value"])
+            for type_name, frame in decoded.frames.items():
+                if frame.height == 0:
+                    continue
+                for origin, rows in _by_partition(frame.rename({"kafka_value": ORIGINAL})):
+                    self._feed(type_name, origin, rows, loads, known)
+            if decoded.dead.height:
+                dead.append(self._with_origin(decoded.dead))
+        return dead
+
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[Sequence[str], pa.RecordBatch]]:
+        """Split a batch by topic where the same type has other columns in another topic; mostly it stays whole."""
+        if not self._apart():
+            yield self.topics, batch
+            return
+        numbers = batch.column("offset").to_numpy() >> TOPIC_SHIFT
+        for number, topic in enumerate(self.topics):
+            here = numbers == number
+            if here.any():
+                yield [topic], batch if here.all() else batch.filter(pa.array(here))
+
+    def _apart(self) -> bool:
+        """Tell whether a type whose records bring columns of their own is read from several topics."""
+        pairs = {(source.type_name, source.topic) for source in self._sources() if self._open(source)}
+        return len({name for name, _ in pairs}) < len(pairs)
+
+    def _open(self, source: TopicSource) -> bool:
+        return is_open(self.codec.registry.get(source.type_name).descriptor)
+
+    def _sources(self) -> list[TopicSource]:
+        entries = (entry for pipeline in self.pipelines.values() for entry in pipeline.entries)
+        return [entry.source for entry in entries if isinstance(entry.source, TopicSource)]
+
+    def _columns(self, topics: Sequence[str]) -> dict[str, list[str] | pl.Schema]:
+        """Tell which columns of which types any job reads from some topics; both times are always there."""
+        used: dict[str, dict[str, Any]] = {}
+        declared = set()
+        for job, pipeline in self.pipelines.items():
             for entry in pipeline.entries:
-                if isinstance(entry.source, TopicSource):
-                    used.setdefault(entry.source.type_name, {}).update(dict.fromkeys(entry.columns))
-        return {name: [each for each in columns if each not in _TIMES] for name, columns in used.items()}
+                source = entry.source
+                if not isinstance(source, TopicSource) or source.topic not in topics:
+                    continue
+                columns = used.setdefault(source.type_name, {})
+                for name in (name for name in entry.columns if name not in _TIMES):
+                    kind = source.schema[name]
+                    if columns.setdefault(name, kind) != kind:
+                        raise PlanError(
+                            f"job {job!r} reads {name!r} of {source.topic} as {kind}, another job as {columns[name]}",
+                            hint="Declare the same type in both, or run the jobs apart.",
+                        )
+                if self._open(source):
+                    declared.add(source.type_name)
+        return {name: pl.Schema(columns) if name in declared else list(columns) for name, columns in used.items()}
 
     def _feed(self, type_name: str, origin: int, rows: pl.DataFrame, loads: list[_Load], known: dict[str, int]) -> None:
         topic = self.topics[origin >> (TOPIC_SHIFT - PARTITION_SHIFT)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -17,7 +17,6 @@ from headrace.cep.operator import PatternOperator
 from headrace.engine.keygroups import check_key
 from headrace.engine.operator import (
     EVENT_TIME,
-    INGESTION_TIME,
     IS_RETRACTION,
     PANE_INDEX,
     PANE_IS_LAST,
@@ -27,8 +26,9 @@ from headrace.engine.operator import (
     WINDOW_START,
 )
 from headrace.errors import HeadraceError, PlanError
-from headrace.events import Layout
+from headrace.events import Record
 from headrace.stream import plan
+from headrace.stream.declared import topic_columns
 from headrace.stream.explain import explain
 from headrace.stream.steps import Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.time.duration import micros, text
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import timedelta
 
-    from google.protobuf.descriptor import Descriptor
     from google.protobuf.message import Message
 
     from headrace.cep.measures import Measure
@@ -96,17 +95,28 @@ class Stream:
     keys: tuple[str, ...] = ()
 
     @classmethod
-    def topic(cls, topic: str, kind: type[Message]) -> Stream:
+    def topic(
+        cls,
+        topic: str,
+        kind: type[Message] = Record,
+        *,
+        schema: dict[str, Any] | pl.Schema | None = None,
+    ) -> Stream:
         """Read events of one type from a Kafka topic.
 
         Args:
             topic: The topic's name.
-            kind: The protobuf message class of the events' details.
+            kind: The protobuf message class of the events' details; `Record` unless told otherwise.
+            schema: The columns to read, with their types, of events that bring columns of their own (`Record`, and
+                the `Result` of another job). An event without one of them has null there; one with a value of another
+                type is a dead letter.
+
+        >>> flights = Stream.topic("input.aircraft", schema={"icao24": pl.String, "altitude": pl.Float64})
+        >>> flights.schema.names()
+        ['event_time', 'ingestion_time', 'icao24', 'altitude']
         """
-        instant = pl.Datetime("us", "UTC")
-        columns = Layout(cast("Descriptor", kind.DESCRIPTOR)).schema
-        schema = pl.Schema({EVENT_TIME: instant, INGESTION_TIME: instant, **columns})
-        return cls(plan.Read(plan.TopicSource(topic, kind.DESCRIPTOR.full_name, schema)), schema)
+        source = plan.TopicSource(topic, kind.DESCRIPTOR.full_name, topic_columns(topic, kind, schema))
+        return cls(plan.Read(source), source.schema)
 
     @classmethod
     def rows(cls, name: str, schema: dict[str, Any] | pl.Schema) -> Stream:
