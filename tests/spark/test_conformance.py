@@ -1,4 +1,4 @@
-"""Window cases on real Spark, all in one query with a restart: our own, and those of other engines where they are."""
+"""Cases of windows and patterns on real Spark, in one query with a restart: our own, and those of other engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from headrace.testing.conformance import load, run_cases
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SHARED = Path(os.environ.get("HEADRACE_SHARED") or Path(__file__).resolve().parents[2].parent / "shared")
-FILES = ("beam_trigger_transcripts.yaml", "beam_trigger_simple.jsonl", "beam_reducefn.jsonl", "session_windows.jsonl")
+FILES = (
+    "beam_trigger_transcripts.yaml",
+    "beam_trigger_simple.jsonl",
+    "beam_reducefn.jsonl",
+    "session_windows.jsonl",
+    "flink_cep.jsonl",
+    "match_recognize.jsonl",
+)
 
 OWN = [
     {
@@ -45,11 +52,30 @@ OWN = [
             {"expect": [{"window": [1, 29], "values": [1, 9, 11, 20]}]},
         ],
     },
+    {
+        "id": "own: a pattern over the restart",
+        "pattern": [
+            {"contiguity": "begin", "name": "low", "condition": "price < 2.0"},
+            {"contiguity": "followedBy", "name": "high", "condition": "price > ctx('low')[0].price + 5.0"},
+        ],
+        "events": [[1, "a", 1.0, 1], [2, "a", 4.0, 2], [3, "a", 0.0, 3], [4, "a", 5.5, 4], [5, "a", 8.0, 5]],
+        "expected_idx": [[2, 3], [0, 4]],
+    },
+    {
+        "id": "own: MATCH_RECOGNIZE over the restart",
+        "sql": "SELECT k, n, total FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY x MEASURES MATCH_NUMBER() AS n, "
+        "SUM(x) AS total PATTERN (a b+) DEFINE b AS x > 2 * PREV(x)) ORDER BY k, n",
+        "columns": ["k", "x"],
+        "types": ["varchar", "integer"],
+        "rows": [["p", 1], ["q", 2], ["p", 3], ["q", 5], ["p", 7], ["q", 6], ["p", 8], ["q", 13]],
+        "expected_rows": [["p", 1, 11], ["q", 1, 7], ["q", 2, 19]],
+        "ordered": True,
+    },
 ]
 
 
 @pytest.mark.usefixtures("jars")
-def test_windows_triggers_panes_and_sessions_pass_on_spark_over_a_restart() -> None:
+def test_windows_sessions_patterns_and_sql_pass_on_spark_over_a_restart() -> None:
     cases = [*OWN, *(case for name in FILES if (SHARED / "conformance" / name).exists() for case in _cases(name))]
     results = list(run_cases(cases, "spark"))
     failed = [result for result in results if result.status == "fail"]

@@ -2,6 +2,10 @@
 
 A case holds a query over the table `t`, the rows of `t`, and the rows or the error that must come out; see `run_case`.
 Nothing in here knows single cases: any file of the same fields can be run.
+
+As a stream, each MATCH_RECOGNIZE of a case runs on the operator of streams, on rows that come in pieces. A stream is
+ordered by `event_time`: it is the ORDER BY column where that is a timestamp with a WITHIN, otherwise the place in the
+order that ORDER BY makes. The SQL around it is run on what came out.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +21,22 @@ import polars as pl
 
 from headrace.cep.sql import query
 from headrace.cep.sql.literals import parse_timestamp
+from headrace.cep.sql.operator import MatchRecognizeOperator
+from headrace.cep.sql.query import Frames, run
+from headrace.cep.sql.table import SortKey
+from headrace.engine.operator import EVENT_TIME
 from headrace.errors import HeadraceError
 from headrace.testing.case import CaseResult
+from headrace.testing.conditions import UnsupportedCaseError
+from headrace.testing.turns import cut
+from headrace.time.instants import END, INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from headrace.cep.sql.output import Plan
+    from headrace.cep.sql.syntax import MatchRecognize
+    from headrace.testing.turns import Taker
 
 _TYPES: Final[dict[str, pl.DataType]] = {
     "boolean": pl.Boolean(),
@@ -42,22 +58,23 @@ _TYPES: Final[dict[str, pl.DataType]] = {
 _PLAIN_NAME: Final = re.compile(r"(?!_col\d+$)[^\W\d]\w*$")
 
 
-def run_case(case: dict[str, Any], engine: str) -> CaseResult:
+def run_case(case: dict[str, Any], take: Taker | None = None) -> CaseResult:
     """Runs one case.
 
     Args:
         case: `id`, `sql`, `columns`, `types` and `rows` of the table `t`; `expected_columns`, `expected_types` and
             `expected_rows` (in any order unless `ordered`), or `expected_error`; `standard` is false for what is an
             engine's own.
-        engine: Where to run it; "inprocess" is there so far.
+        take: Takes the turns of the operator, for a run as a stream; None for a run over all rows at once.
     """
     name = str(case.get("id", ""))
     expected: object = case.get("expected_error") or case.get("expected_rows")
-    if engine != "inprocess":
-        return CaseResult(name, "unsupported", expected, None, f"there is no MATCH_RECOGNIZE on {engine} yet")
     frame = _frame(case.get("columns") or [], case.get("types") or [], case.get("rows") or [])
     try:
-        result: pl.DataFrame = query(case["sql"], {"t": frame})
+        result: pl.DataFrame
+        result = query(case["sql"], {"t": frame}) if take is None else run(case["sql"], {"t": frame}, _Turned(take))
+    except UnsupportedCaseError as problem:
+        return CaseResult(name, "unsupported", expected, None, str(problem))
     except HeadraceError as error:
         if case.get("expected_error"):
             return CaseResult(name, "pass", expected, str(error), "")
@@ -68,6 +85,43 @@ def run_case(case: dict[str, Any], engine: str) -> CaseResult:
         return CaseResult(name, "fail", expected, got, "an error was expected")
     reason = _difference(case, result, got)
     return CaseResult(name, "fail" if reason else "pass", expected, got, reason)
+
+
+class _Turned(Frames):
+    """Tables that are frames, whose MATCH_RECOGNIZE runs on rows that come in pieces."""
+
+    def __init__(self, take: Taker) -> None:
+        self._take = take
+
+    def match(self, clause: MatchRecognize, plan: Plan, table: pl.DataFrame) -> pl.DataFrame:
+        """The result of a MATCH_RECOGNIZE."""
+        del clause
+        rows = _timed(plan, table)
+        timed = replace(plan, order_by=(SortKey(EVENT_TIME, descending=False, nulls_first=False), *plan.order_by))
+        operator = MatchRecognizeOperator(timed)
+        found = [outcome.rows for outcome in self._take(operator, cut(rows, end=END))]
+        parts = [frame for frame in found if frame is not None]
+        return (pl.concat(parts) if parts else operator.schema(rows.schema).to_frame()).drop(EVENT_TIME)
+
+
+def _timed(plan: Plan, table: pl.DataFrame) -> pl.DataFrame:
+    """The rows in their order, with an event time that says it."""
+    if EVENT_TIME in table.columns:
+        raise UnsupportedCaseError(f"its table has a column {EVENT_TIME} of its own")
+    keys = plan.order_by
+    if plan.within is not None:
+        times = table[keys[0].column].cast(INSTANT)
+        if times.null_count():
+            raise UnsupportedCaseError(f"{keys[0].column} has nulls, and a stream dismisses rows without a time")
+        return table.with_columns(times.alias(EVENT_TIME)).sort(EVENT_TIME, maintain_order=True)
+    if keys:
+        table = table.sort(
+            [key.column for key in keys],
+            descending=[key.descending for key in keys],
+            nulls_last=[not key.nulls_first for key in keys],
+            maintain_order=True,
+        )
+    return table.with_columns(pl.int_range(table.height, eager=True).cast(INSTANT).alias(EVENT_TIME))
 
 
 def _frame(columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[Any]]) -> pl.DataFrame:

@@ -2,24 +2,35 @@
 
 A case is a JSON object: a `pattern` as a list of elements, `events` in order, a skip strategy, and the matches that
 another engine's test suite expects. Conditions are written in the little language of `headrace.testing.conditions`.
+A case is run on the matcher itself, or, cut into turns, on the operator that patterns run on in a stream.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from headrace.cep.compiler import compile_pattern
+from headrace.cep.measures import collect
+from headrace.cep.operator import PatternOperator
 from headrace.cep.pattern import Pattern
 from headrace.cep.threads import Found, KeyRun, Threads
+from headrace.engine.operator import EVENT_TIME
 from headrace.errors import HeadraceError, JobError, PlanError
 from headrace.testing.case import CaseResult
 from headrace.testing.conditions import SCHEMA, UnsupportedCaseError, parse
+from headrace.testing.turns import cut
 from headrace.time.duration import MILLISECOND
+from headrace.time.instants import INSTANT
 
+if TYPE_CHECKING:
+    from headrace.testing.turns import Taker
+
+_PLACE = "place"
 _SKIPS = {
     "noSkip": "none",
     "skipToNext": "to_next",
@@ -35,19 +46,17 @@ _ERRORS: dict[str, type[HeadraceError]] = {
 }
 
 
-def run_case(case: dict[str, Any], engine: str = "inprocess") -> CaseResult:
+def run_case(case: dict[str, Any], take: Taker | None = None) -> CaseResult:
     """Run one case and compare.
 
     Args:
         case: The JSON object.
-        engine: Which engine to run it on; the matcher itself is the only one that a case needs.
+        take: Takes the turns of the operator, for a run as a stream; None for a run on the matcher itself.
     """
     error = case.get("expected_error")
     wanted: object = error or _expected(case)
-    if engine != "inprocess":
-        return CaseResult(case["id"], "unsupported", wanted, None, f"pattern cases run in process, not on {engine}")
     try:
-        found = find(case)
+        found = find(case) if take is None else find_in_turns(case, take)
     except UnsupportedCaseError as problem:
         return CaseResult(case["id"], "unsupported", wanted, None, str(problem))
     except HeadraceError as problem:
@@ -84,6 +93,24 @@ def find(case: dict[str, Any]) -> list[list[int]]:
     run, found = KeyRun(), Found()
     threads.feed(run, 0, frame.height, found)
     return [list(match.path.rows()) for match in found.matches]
+
+
+def find_in_turns(case: dict[str, Any], take: Taker) -> list[list[int]]:
+    """The matches of a case whose events come in pieces, each as the positions of its events."""
+    pattern = pattern_of(case)
+    frame = _frame(case["events"]).with_row_index(_PLACE)
+    times = frame["timestamp"].cast(pl.Int64) * MILLISECOND
+    if times.null_count() or any(later < earlier for earlier, later in pairwise(times.to_list())):
+        if pattern.bounded:
+            raise UnsupportedCaseError("the time of its events goes back, and the pattern has a time bound")
+        times = frame[_PLACE].cast(pl.Int64)  # only the order counts
+    rows = frame.with_columns(times.cast(INSTANT).alias(EVENT_TIME))
+    operator = PatternOperator(pattern, key=(), measures={_PLACE: collect(_PLACE)})
+    newest = times.max()
+    # Nothing is decided by a time after the last event.
+    turns = cut(rows, end=0 if newest is None else int(str(newest)) + 1)
+    found = [outcome.rows for outcome in take(operator, turns) if outcome.rows is not None]
+    return [list(match) for rows in found for match in rows[_PLACE].to_list()]
 
 
 def _frame(events: list[list[Any]]) -> pl.DataFrame:

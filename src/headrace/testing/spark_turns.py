@@ -1,9 +1,9 @@
 """Turns on Spark: what was played on an operator in process is played again in Spark's state store.
 
 A case decides its moves without looking at what comes out of them. So all cases are run in process first, only to
-write down the turns they take (`Recorder`); then all turns run on Spark in one query, the first turn of every case in
-the first micro-batch, the second in the second, with a restart from the checkpoint in the middle (`play`); then every
-case is run once more and given what came out of Spark (`Player`).
+write down the turns they take (`Recorder`); then all turns run on Spark in one query, as many micro-batches as the
+longest case has turns, with a restart from the checkpoint in the middle of every case (`play`); then every case is run
+once more and given what came out of Spark (`Player`). An error that a turn ends with is what came of it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from headrace.engine import Outcome, Turn
+from headrace import errors
+from headrace.engine import MemorySegments, Outcome, Turn
 from headrace.engine.state import frame_from_bytes, frame_to_bytes
 from headrace.spark.session import spark_settings, start_session
 from headrace.testing.script import Harness, ScriptError, windows_in
+from headrace.windows import WindowOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.windows import WindowOperator
+    from headrace.engine import Operator
+    from headrace.engine.state import Segments
 
 Windows = tuple[set[tuple[int, int]], set[tuple[int, int]]]
 
@@ -42,13 +45,13 @@ _PARTS = ("rows", "late", "dismissed")
 class Recording:
     """The turns that one operator took."""
 
-    operator: WindowOperator
+    operator: Operator
     turns: list[tuple[Turn, bool]] = field(default_factory=list)
 
 
 class _RecordingHarness(Harness):
-    def __init__(self, recording: Recording) -> None:
-        super().__init__(recording.operator)
+    def __init__(self, operator: WindowOperator, recording: Recording) -> None:
+        super().__init__(operator)
         self._recording = recording
 
     def take(self, turn: Turn, *, event_timers: bool) -> Outcome:
@@ -62,18 +65,41 @@ class Recorder:
 
     recordings: list[Recording] = field(default_factory=list)
 
-    def record(self, operator: WindowOperator) -> Harness:
+    def harness(self, operator: WindowOperator) -> Harness:
         """Make a harness whose turns are written down."""
         self.recordings.append(Recording(operator))
-        return _RecordingHarness(self.recordings[-1])
+        return _RecordingHarness(operator, self.recordings[-1])
+
+    def take(self, operator: Operator, turns: Sequence[Turn]) -> list[Outcome]:
+        """Take turns in this process, and write them down."""
+        recording = Recording(operator)
+        self.recordings.append(recording)
+        segments, outcomes = MemorySegments(), []
+        for turn in turns:
+            recording.turns.append((turn, True))
+            outcomes.append(operator.turn(segments, turn))
+        return outcomes
 
 
 @dataclass(frozen=True)
 class Played:
-    """What one turn gave on Spark."""
+    """What one turn gave on Spark.
+
+    Args:
+        outcome: What came out.
+        windows: The windows that it left in the state.
+        error: What it ended with, or None.
+    """
 
     outcome: Outcome
     windows: Windows
+    error: errors.HeadraceError | None = None
+
+    def told(self) -> Outcome:
+        """What came out; raises what the turn ended with."""
+        if self.error is not None:
+            raise self.error
+        return self.outcome
 
 
 class _PlayingHarness(Harness):
@@ -85,11 +111,11 @@ class _PlayingHarness(Harness):
     def take(self, turn: Turn, *, event_timers: bool) -> Outcome:
         del turn, event_timers
         try:
-            played = next(self._played)
+            taken = next(self._played)
         except StopIteration:
             raise ScriptError("the case takes more turns with Spark's results than it took in process") from None
-        self._last = played.windows
-        return played.outcome
+        self._last = taken.windows
+        return taken.told()
 
     def open_windows(self) -> Windows:
         return self._last
@@ -105,6 +131,14 @@ class Player:
         """Make the harness of the next recording."""
         return _PlayingHarness(operator, iter(next(self._played)))
 
+    def take(self, operator: Operator, turns: Sequence[Turn]) -> list[Outcome]:
+        """Tell what the turns of the next recording gave."""
+        del operator
+        outcomes = [each.told() for each in next(self._played)]
+        if len(outcomes) != len(turns):
+            raise ScriptError(f"{len(outcomes)} turns came back from Spark, not {len(turns)}")
+        return outcomes
+
 
 def play(recordings: list[Recording]) -> Player:
     """Run recorded turns on Spark, all recordings in one query, with a restart in the middle."""
@@ -118,27 +152,30 @@ def play(recordings: list[Recording]) -> Player:
         try:
             for first, last in ((0, steps // 2), (steps // 2, steps)):
                 for step in range(first, last):
-                    _write(home / "turns", step, recordings)
+                    _write(home / "turns", step, steps, recordings)
                 _run(spark, home, [recording.operator for recording in recordings], found)
         finally:
             spark.stop()
     return Player([found[number] for number in range(len(recordings))])
 
 
-def _write(directory: Path, step: int, recordings: list[Recording]) -> None:
-    """Write one turn of every recording as a file; Spark takes files in the order of their times."""
+def _write(directory: Path, step: int, steps: int, recordings: list[Recording]) -> None:
+    """Write the turns of one micro-batch as a file; Spark takes files in the order of their times."""
     numbers, turns = [], []
     for number, recording in enumerate(recordings):
-        if step < len(recording.turns):
+        # The turns of a short recording are spread over all micro-batches, so that it meets the restart, too.
+        count = len(recording.turns)
+        first, last = (-(-place * count // steps) for place in (step, step + 1))
+        for turn in recording.turns[first:last]:
             numbers.append(number)
-            turns.append(_turn_to_bytes(*recording.turns[step]))
+            turns.append(_turn_to_bytes(*turn))
     frame = pl.DataFrame({"number": pl.Series(numbers, dtype=pl.Int32), "turn": pl.Series(turns, dtype=pl.Binary)})
     path = directory / f"{step:06}.parquet"
     frame.write_parquet(path)
     os.utime(path, (1_000_000 + step, 1_000_000 + step))
 
 
-def _run(spark: SparkSession, home: Path, operators: list[WindowOperator], found: dict[int, list[Played]]) -> None:
+def _run(spark: SparkSession, home: Path, operators: list[Operator], found: dict[int, list[Played]]) -> None:
     from headrace.testing.turn_stage import TurnStage
 
     turns = spark.readStream.schema(_INPUT).option("maxFilesPerTrigger", 1).parquet(str(home / "turns"))
@@ -170,15 +207,28 @@ def turn_from_bytes(body: bytes) -> tuple[Turn, bool]:
     return Turn(frames["rows"], record["watermark"], record["now"]), record["event_timers"]
 
 
-def played_to_bytes(outcome: Outcome, segments: Any) -> bytes:
-    """Write what a turn gave, and the windows that it left in the state."""
-    windows = [sorted(part) for part in windows_in(segments)]
+def played(operator: Operator, segments: Segments, body: bytes) -> bytes:
+    """Let an operator take a turn; write down what it gave, and the windows that it left in the state."""
+    turn, event_timers = turn_from_bytes(body)
+    windows: list[list[tuple[int, int]]] = [[], []]
+    try:
+        if isinstance(operator, WindowOperator):
+            outcome = operator.turn(segments, turn, event_timers=event_timers)
+            windows = [sorted(part) for part in windows_in(segments)]
+        else:
+            outcome = operator.turn(segments, turn)
+    except errors.HeadraceError as problem:
+        kind = next(each for each in type(problem).__mro__ if each.__module__ == errors.__name__)
+        return _pack({"error": [kind.__name__, problem.message, problem.hint]}, {})
     return _pack({"windows": windows}, {name: getattr(outcome, name) for name in _PARTS})
 
 
 def played_from_bytes(body: bytes) -> Played:
-    """Read what `played_to_bytes` wrote."""
+    """Read what `played` wrote."""
     record, frames = _unpack(body)
+    if "error" in record:
+        kind, message, hint = record["error"]
+        return Played(Outcome(), (set(), set()), getattr(errors, kind)(message, hint=hint))
     live, closed = ({(start, end) for start, end in part} for part in record["windows"])
     outcome = Outcome(rows=frames.get("rows"), late=frames.get("late"), dismissed=frames.get("dismissed"))
     return Played(outcome, (live, closed))

@@ -1,4 +1,4 @@
-"""One turn of a window operator in Spark's stateful operator: what `headrace.testing.spark_turns` runs."""
+"""One turn of an operator in Spark's stateful operator: what `headrace.testing.spark_turns` runs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from headrace.spark.stateful_stage import StoreSegments
-from headrace.testing.spark_turns import played_to_bytes, turn_from_bytes
+from headrace.testing.spark_turns import played
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
-    from headrace.windows import WindowOperator
+    from headrace.engine import Operator
 
 
 class TurnStage(StatefulProcessor):
     """Takes the turns of many operators; the number of a row says whose turn it is."""
 
-    def __init__(self, operators: list[WindowOperator]) -> None:
+    def __init__(self, operators: list[Operator]) -> None:
         self._operators = operators
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -39,10 +39,8 @@ class TurnStage(StatefulProcessor):
         segments = StoreSegments(self._store)
         for frame in rows:
             for body in frame["turn"]:
-                turn, event_timers = turn_from_bytes(bytes(body))
-                outcome = self._operators[number].turn(segments, turn, event_timers=event_timers)
-                played = played_to_bytes(outcome, segments)
-                yield pd.DataFrame({"number": pd.Series([number], dtype="int32"), "outcome": [played]})
+                outcome = played(self._operators[number], segments, bytes(body))
+                yield pd.DataFrame({"number": pd.Series([number], dtype="int32"), "outcome": [outcome]})
 
     def close(self) -> None:
         """Nothing is kept open."""
