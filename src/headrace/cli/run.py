@@ -169,6 +169,7 @@ def run(
         cadence_ms=settings.spark.cadence_ms,
         driver_memory=settings.spark.driver_memory,
         max_events_per_batch=settings.spark.max_events_per_batch,
+        target_batch_ms=settings.spark.target_batch_ms,
         encoding=settings.spark.result_encoding,
         starting="earliest" if begin is Start.START else "latest",
         fresh=fresh,

@@ -148,7 +148,17 @@ class SparkSettings(Section):
         None, "Where jobs keep offsets and state; `checkpoints` in paths.home if not set.", "a directory"
     )
     max_events_per_batch: Annotated[int, Number] | None = _setting(
-        None, "The most events that one micro-batch reads; no limit if not set.", "a whole number from 1", ge=1
+        None,
+        "The most events that one micro-batch reads; as many as memory allows if not set.",
+        "a whole number from 1",
+        ge=1,
+    )
+    target_batch_ms: Annotated[int, Number] = _setting(
+        2_500,
+        "What a micro-batch may take while there is a backlog; batches grow and shrink towards it.",
+        "a whole number from 100 to 600000",
+        ge=100,
+        le=600_000,
     )
     result_encoding: ResultEncoding = _setting(
         "binary",

@@ -40,6 +40,7 @@ class BatchDone:
         duration_ms: How long the batch took before this one; Spark tells only when a batch is over. None at first.
         watermark: The least watermark of the jobs, in microseconds, or None while there is none.
         backlog: Events that are in Kafka and not yet read, or None while it is not known.
+        limit: The most events that the next batch may read.
     """
 
     batch: int
@@ -50,6 +51,7 @@ class BatchDone:
     duration_ms: int | None
     watermark: int | None
     backlog: int | None
+    limit: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the event as JSON values."""
@@ -66,6 +68,7 @@ class BatchDone:
             "watermark": None if at is None else at.isoformat(),
             "watermark_lag_ms": lag,
             "backlog": self.backlog,
+            "limit": self.limit,
         }
 
 

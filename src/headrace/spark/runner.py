@@ -21,6 +21,7 @@ from headrace.spark.exchange import frames
 from headrace.spark.failure import explain_failure
 from headrace.spark.identity import claim
 from headrace.spark.lag import OffsetMirror
+from headrace.spark.pressure import FIRST, SourceLimit, Throttle, bound_by_memory
 from headrace.spark.progress import BatchDone, RunEvent, StateChange
 from headrace.spark.query import source_topics, streaming_query
 from headrace.spark.records import Writer
@@ -61,7 +62,9 @@ class RunOptions:
         state_partitions: Spark's state partitions; as many as there are cores.
         cadence_ms: The least time between the starts of two batches; 0: as soon as the last one is out.
         driver_memory: Heap of the driver.
-        max_events_per_batch: The most events a batch reads; None: all that are there.
+        max_events_per_batch: The most events a batch reads; None: as many as memory allows.
+        target_batch_ms: What a batch may take while there is a backlog; batches grow and shrink towards it.
+        first_batch_events: What the first batch after a start may read, before its time is known.
         starting: Where to begin without a checkpoint.
         fresh: Forget the checkpoint.
         encoding: How results, late events and dead letters are written.
@@ -77,6 +80,8 @@ class RunOptions:
     cadence_ms: int = 0
     driver_memory: str = "2g"
     max_events_per_batch: int | None = None
+    target_batch_ms: int = 2_500
+    first_batch_events: int = FIRST
     starting: Literal["earliest", "latest"] = "earliest"
     fresh: bool = False
     encoding: Encoding = "binary"
@@ -139,11 +144,15 @@ def _settings(options: RunOptions) -> dict[str, str]:
     return ours | options.settings
 
 
-def _source_options(options: RunOptions) -> dict[str, str]:
-    chosen = {**options.connection.spark_options(), "startingOffsets": options.starting, "failOnDataLoss": "true"}
-    if options.max_events_per_batch is not None:
-        chosen["maxOffsetsPerTrigger"] = str(options.max_events_per_batch)
-    return chosen
+def _source_options(options: RunOptions, first: int) -> dict[str, str]:
+    return {
+        **options.connection.spark_options(),
+        "startingOffsets": options.starting,
+        "failOnDataLoss": "true",
+        "maxOffsetsPerTrigger": str(first),
+        # What a transaction has not brought out is not there, for us as for any reader.
+        "kafka.isolation.level": "read_committed",
+    }
 
 
 def _run(
@@ -156,17 +165,19 @@ def _run(
 ) -> None:
     codec = Codec()
     topics = Topics(options.connection)
+    most = options.max_events_per_batch or bound_by_memory()
+    throttle = Throttle(target=options.target_batch_ms / 1000, most=most, first=options.first_batch_events)
     frame = streaming_query(
         spark,
         jobs,
-        options=_source_options(options),
+        options=_source_options(options, throttle.limit),
         groups=options.key_groups,
         codec=codec,
         partitions={name: len(topics.get(name).partitions) for name in source_topics(jobs)},
     )
     standing = StandingFile(options.checkpoint)
     writers = [Writer(job, codec, options.encoding) for job in jobs]
-    batches = _Batches(spark, writers, options.key_groups, sink, report, standing)
+    batches = _Batches(spark, writers, options.key_groups, sink, report, standing, throttle)
     report(StateChange("warming", "the first batch starts Java code and Python workers; this takes 10 to 30 s"))
     writer = frame.writeStream.outputMode("update").foreachBatch(batches.write)
     writer = writer.option("checkpointLocation", str(options.checkpoint / "spark"))
@@ -203,6 +214,7 @@ class _Batches:
         sink: Sink,
         report: Callable[[RunEvent], None],
         standing: StandingFile,
+        throttle: Throttle,
     ) -> None:
         self.query: StreamingQuery | None = None
         self.failure: HeadraceError | None = None
@@ -213,6 +225,8 @@ class _Batches:
         self._sink = sink
         self._report = report
         self._standing = standing
+        self._throttle = throttle
+        self._source = SourceLimit(spark)
         self._written = -1
         self._warm = False
 
@@ -238,6 +252,7 @@ class _Batches:
         return self._written < 0 or (progress is not None and progress.batchId >= self._written)
 
     def _write(self, frame: DataFrame, batch: int) -> None:
+        began = time.monotonic()
         table = frame.toArrow()
         parts = _Parts(self._groups)
         for group, kind, body in zip(
@@ -262,7 +277,7 @@ class _Batches:
             self._sink.write(batch, records)
         self._tell_tasks(batch, times)
         self._standing.write({self._jobs[number].name: told for number, told in times.items()}, batch=batch)
-        self._tell(batch, times, counts)
+        self._tell(batch, times, counts, time.monotonic() - began)
 
     def _records(self, number: int, job: Job, parts: _Parts, now: int, counts: dict[str, int]) -> Iterator[Outgoing]:
         writer = self._writers[number]
@@ -283,22 +298,27 @@ class _Batches:
             told = json.dumps({"batch": batch, "watermarks": known})
             self._spark.sparkContext.setLocalProperty(WATERMARKS, told)
 
-    def _tell(self, batch: int, times: dict[int, dict[str, Any]], counts: dict[str, int]) -> None:
+    def _tell(self, batch: int, times: dict[int, dict[str, Any]], counts: dict[str, int], seconds: float) -> None:
         if not self._warm:
             self._warm = True
             self._report(StateChange("running"))
         marks = [told["watermark"] for told in times.values() if told["watermark"] > BEGINNING]
         duration, backlog = self._last_progress()
+        rows = max((told["rows"] for told in times.values()), default=0)
+        limit = self._throttle.after(rows=rows, backlog=backlog, seconds=seconds)
+        if self.query is not None:
+            self._source.set(self.query, limit)
         self._report(
             BatchDone(
                 batch=batch,
-                rows_in=max((told["rows"] for told in times.values()), default=0),
+                rows_in=rows,
                 results=counts["results"],
                 late=counts["late"],
                 dead_letters=counts["dead_letters"],
                 duration_ms=duration,
                 watermark=min(marks, default=None),
                 backlog=backlog,
+                limit=limit,
             )
         )
 
