@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -41,6 +41,10 @@ class BatchDone:
         watermark: The least watermark of the jobs, in microseconds, or None while there is none.
         backlog: Events that are in Kafka and not yet read, or None while it is not known.
         limit: The most events that the next batch may read.
+        watermarks: The watermark of each job, in microseconds.
+        state_rows: Entries in the state store, or None while that is not known.
+        state_bytes: Memory of the state store, likewise.
+        phases: Milliseconds that each part of the batch before this one took, in Spark's words.
     """
 
     batch: int
@@ -52,11 +56,15 @@ class BatchDone:
     watermark: int | None
     backlog: int | None
     limit: int | None = None
+    watermarks: dict[str, int] = field(default_factory=dict)
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    phases: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the event as JSON values."""
-        at = None if self.watermark is None else moment(self.watermark)
-        lag = None if at is None else round((datetime.now(UTC) - at).total_seconds() * 1000)
+        least = None if self.watermark is None else moment(self.watermark)
+        lag = None if least is None else round((datetime.now(UTC) - least).total_seconds() * 1000)
         return {
             "event": "progress",
             "batch": self.batch,
@@ -65,10 +73,14 @@ class BatchDone:
             "late": self.late,
             "dead_letters": self.dead_letters,
             "duration_ms": self.duration_ms,
-            "watermark": None if at is None else at.isoformat(),
+            "watermark": None if least is None else least.isoformat(),
             "watermark_lag_ms": lag,
             "backlog": self.backlog,
             "limit": self.limit,
+            "watermarks": {job: at.isoformat() for job, mark in self.watermarks.items() if (at := moment(mark))},
+            "state_rows": self.state_rows,
+            "state_bytes": self.state_bytes,
+            "phases": self.phases,
         }
 
 

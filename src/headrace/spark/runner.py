@@ -302,8 +302,13 @@ class _Batches:
         if not self._warm:
             self._warm = True
             self._report(StateChange("running"))
-        marks = [told["watermark"] for told in times.values() if told["watermark"] > BEGINNING]
-        duration, backlog = self._last_progress()
+        marks = {
+            self._jobs[number].name: told["watermark"]
+            for number, told in times.items()
+            if told["watermark"] > BEGINNING
+        }
+        progress = self.query.lastProgress if self.query is not None else None
+        duration, backlog = _last_progress(progress)
         rows = max((told["rows"] for told in times.values()), default=0)
         limit = self._throttle.after(rows=rows, backlog=backlog, seconds=seconds)
         if self.query is not None:
@@ -316,21 +321,13 @@ class _Batches:
                 late=counts["late"],
                 dead_letters=counts["dead_letters"],
                 duration_ms=duration,
-                watermark=min(marks, default=None),
+                watermark=min(marks.values(), default=None),
                 backlog=backlog,
                 limit=limit,
+                watermarks=marks,
+                **_sizes(progress),
             )
         )
-
-    def _last_progress(self) -> tuple[int | None, int | None]:
-        progress = self.query.lastProgress if self.query is not None else None
-        if progress is None:
-            return None, None
-        backlog = 0
-        for source in progress.sources:
-            behind = (source.metrics or {}).get("totalOffsetsBehindLatest")
-            backlog += int(behind) if behind is not None else 0
-        return int(progress.durationMs.get("triggerExecution", 0)), backlog
 
 
 class _Parts:
@@ -345,3 +342,24 @@ class _Parts:
 
     def of(self, job: int, kind: str) -> list[bytes]:
         return self._bodies.get((job, kind), [])
+
+
+def _last_progress(progress: Any) -> tuple[int | None, int | None]:
+    if progress is None:
+        return None, None
+    backlog = 0
+    for source in progress.sources:
+        behind = (source.metrics or {}).get("totalOffsetsBehindLatest")
+        backlog += int(behind) if behind is not None else 0
+    return int(progress.durationMs.get("triggerExecution", 0)), backlog
+
+
+def _sizes(progress: Any) -> dict[str, Any]:
+    """What the state store holds and where the time of the last batch went, as far as Spark has told."""
+    if progress is None:
+        return {}
+    return {
+        "state_rows": sum(int(store.numRowsTotal) for store in progress.stateOperators),
+        "state_bytes": sum(int(store.memoryUsedBytes) for store in progress.stateOperators),
+        "phases": {name: int(took) for name, took in progress.durationMs.items()},
+    }
