@@ -8,6 +8,7 @@ import pytest
 
 from headrace.testing.conditions import UnsupportedCaseError, parse
 from headrace.testing.patterns import find, run_case
+from headrace.testing.turns import take_turns
 
 
 def element(name: str, condition: str, contiguity: str = "followedBy", **more: Any) -> dict[str, Any]:
@@ -81,7 +82,9 @@ def test_results() -> None:
     bad = case(one, element("x", "true"), expected_error="MalformedPatternException")
     assert run_case(bad).status == "pass"
     assert run_case({**bad, "expected_error": "FlinkRuntimeException"}).status == "fail"
-    assert run_case(case(one, expected_idx=[]), "spark").status == "unsupported"
+    back = case(one, element("y", "true"), events=[[1, "b", 1.0, 5], [2, "b", 1.0, 3]], expected_idx=[[0, 1]])
+    assert run_case(back, take_turns).status == "pass"
+    assert run_case({**back, "within_ms": 9}, take_turns).status == "unsupported"
     for strange in (
         case(one, skip_strategy={"type": "skipBack"}),
         case(element("x", "true", "begin", quantifier="some")),

@@ -56,7 +56,7 @@ def built(pieces: list[Piece], within: int | None, skip: str) -> Pattern:
     return pattern.skip("past_last" if skip == "past_last" else "to_next")
 
 
-def written(pieces: list[Piece], within: int | None, skip: str) -> str:
+def written(pieces: list[Piece], within: int | None, skip: str, *, rows: str = "") -> str:
     # The builder's match is the one that is complete first: repetitions take as little as they can.
     pattern = " ".join(f"e{n}{{{p.low},{'' if p.high is None else p.high}}}?" for n, p in enumerate(pieces))
     texts = [", ".join(f"'{letter}'" for letter in sorted(set(piece.letters))) for piece in pieces]
@@ -66,11 +66,13 @@ def written(pieces: list[Piece], within: int | None, skip: str) -> str:
         SELECT * FROM events MATCH_RECOGNIZE (
           PARTITION BY key ORDER BY event_time
           MEASURES FIRST(event_time) AS began, LAST(event_time) AS ended, ARRAY_AGG(value) AS v
-          AFTER MATCH SKIP {SKIPS[skip]} PATTERN ({pattern}) {bound} DEFINE {definitions})
+          {rows} AFTER MATCH SKIP {SKIPS[skip]} PATTERN ({pattern}) {bound} DEFINE {definitions})
         """  # noqa: S608
 
 
-def matches(stream: Stream, table: pl.DataFrame, cuts: list[int]) -> list[tuple[object, ...]]:
+def matches(
+    stream: Stream, table: pl.DataFrame, cuts: list[int], columns: tuple[str, ...] = ()
+) -> list[tuple[object, ...]]:
     runner = Runner(stream, key_groups=2)
     places = [0, *sorted(min(cut, table.height) for cut in cuts), table.height]
     times = table["event_time"].dt.epoch("us")
@@ -80,7 +82,7 @@ def matches(stream: Stream, table: pl.DataFrame, cuts: list[int]) -> list[tuple[
         for (begin, stop), mark in zip(pairwise(places), marks, strict=True)
     ]
     together = pl.concat([*found, runner.finish().results])
-    return sorted(together.select("key", "began", "ended", "v", "event_time").rows())
+    return sorted(together.select("key", "began", "ended", "v", "event_time", *columns).rows())
 
 
 @settings(deadline=None, max_examples=150)
@@ -105,3 +107,31 @@ def test_the_builder_and_sql_find_the_same_matches(
     )
     by_sql = headrace.sql(written(pieces, within, skip), {"events": source})
     assert matches(by_sql, table, cuts) == matches(by_builder, table, cuts)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    pieces=st.lists(st.text("abcd", min_size=1, max_size=3), min_size=1, max_size=4),
+    loop=st.booleans(),
+    within=st.integers(1, 10),
+    skip=st.sampled_from(sorted(SKIPS)),
+    table=rows(keys="xy", size=14),
+    cuts=st.lists(st.integers(0, 14), max_size=3),
+)
+def test_the_builder_and_sql_find_the_same_partial_matches_that_timed_out(
+    pieces: list[str], loop: bool, within: int, skip: str, table: pl.DataFrame, cuts: list[int]
+) -> None:
+    # From one row there is one way through these patterns, so the builder has no two partial matches of one row.
+    elements = [Piece(letters, 1, 1) for letters in pieces]
+    if loop:
+        elements = [*elements, Piece("a", 1, None), Piece("bcd", 1, 1)]
+    source = Stream.rows("events", COLUMNS).watermark(perfect())
+    by_builder = (
+        source.key_by("key")
+        .match(built(elements, within, skip))
+        .with_timed_out()
+        .select(began=first("event_time"), ended=last("event_time"), v=collect("value"))
+    )
+    query = written(elements, within, skip, rows="ONE ROW PER MATCH WITH TIMED OUT MATCHES")
+    by_sql = headrace.sql(query, {"events": source})
+    assert matches(by_sql, table, cuts, ("timed_out",)) == matches(by_builder, table, cuts, ("timed_out",))

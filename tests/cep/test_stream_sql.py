@@ -70,6 +70,66 @@ def test_the_time_bound_decides_without_a_row_of_the_key() -> None:
     assert found.rows() == [("x", START + timedelta(seconds=4), [1, 2], 2)]
 
 
+def timed(pattern: str, seconds: int, *, rest: str, measures: str = "ARRAY_AGG(value) AS v, LAST(B.value) AS b") -> str:
+    query = defined(pattern, measures=measures, rest=rest)
+    return query.replace("DEFINE", f"WITHIN INTERVAL '{seconds}' SECOND DEFINE")
+
+
+def test_partial_matches_time_out_on_the_watermark_without_a_new_row() -> None:
+    query = timed("A B+ C", 4, rest="ONE ROW PER MATCH WITH TIMED OUT MATCHES")
+    stream = headrace.sql(query, {"events": source()})
+    assert stream.schema.names() == ["key", "event_time", "timed_out", "v", "b"]
+    runner = Runner(stream, key_groups=1)
+    table = frame_of([("x", "a", 1, 0), ("y", "a", 7, 0), ("x", "b", 2, 1), ("x", "b", 3, 1), ("z", "c", 0, 1)])
+    assert runner.step(table).results.is_empty()
+    found = runner.step(frame_of([("z", "c", 0, 5)])).results
+    over = START + timedelta(seconds=4)
+    assert sorted(found.rows()) == [("x", over, True, [1, 2, 3], 3), ("y", over, True, [7], None)]
+    more = frame_of([("x", "a", 1, 6), ("x", "b", 5, 1), ("x", "c", 6, 1), ("z", "c", 0, 9)])
+    matched = START + timedelta(seconds=8)
+    assert runner.step(more).results.rows() == [("x", matched, False, [1, 5, 6], 5)]
+
+
+def test_all_rows_of_partial_matches_that_timed_out() -> None:
+    query = timed(
+        "A {- B -} C",
+        4,
+        rest="ALL ROWS PER MATCH WITH TIMED OUT MATCHES",
+        measures="MATCH_NUMBER() AS n, CLASSIFIER() AS c",
+    )
+    table = frame_of(
+        [("x", "a", 1, 0), ("x", "b", 2, 1), ("x", "c", 3, 1), ("x", "a", 4, 1), ("x", "b", 5, 1), ("x", "c", 6, 9)]
+    )
+    found = headrace.sql(query, {"events": table})
+    assert found.columns == ["key", "event_time", "timed_out", "n", "c", "symbol", "value"]
+    shown = found.select("timed_out", "n", "c", "value").rows()
+    assert shown == [(False, 1, "A", 1), (False, 1, "C", 3), (True, None, "A", 4)]
+
+
+def test_the_end_of_the_rows_is_the_end_of_time() -> None:
+    query = timed("A B", 4, rest="ONE ROW PER MATCH WITH TIMED OUT MATCHES")
+    table = frame_of([("x", "a", 1, 0), ("x", "c", 1, 1), ("x", "a", 2, 1)])
+    assert headrace.sql(query, {"events": table}).rows() == [("x", True, [2], None)]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (defined("A B", rest="ONE ROW PER MATCH WITH TIMED OUT MATCHES"), "line 4, column \\d+.*no time bound.*WITHIN"),
+        (timed("A B", 4, rest="ALL ROWS PER MATCH WITH UNMATCHED ROWS WITH TIMED OUT MATCHES"), "UNMATCHED ROWS"),
+        (
+            timed("A B", 4, rest="ONE ROW PER MATCH WITH TIMED OUT MATCHES", measures="A.value AS timed_out"),
+            "named timed_out",
+        ),
+        (timed("A B", 4, rest="ONE ROW PER MATCH WITH TIMED MATCHES"), "TIMED OUT MATCHES"),
+    ],
+)
+def test_timed_out_matches_where_there_can_be_none_are_refused(query: str, message: str) -> None:
+    for table in (source(), frame_of([("x", "a", 1, 0)])):
+        with pytest.raises(PlanError, match=f"(?s){message}"):
+            headrace.sql(query, {"events": table})
+
+
 def test_state_of_a_quiet_key_is_freed_and_late_rows_are_late() -> None:
     stream = headrace.sql(defined("A B"), {"events": source()})
     runner = Runner(stream, key_groups=1)
@@ -219,11 +279,14 @@ def queries(draw: st.DrawFn) -> str:
     if "D" in pattern and (condition := draw(_CONDITIONS)):
         definitions.append(condition)
     within = draw(st.sampled_from(["", "", "WITHIN INTERVAL '3' SECOND", "WITHIN INTERVAL '8' SECOND"]))
+    rows = draw(_ROWS)
+    if within and not rows.endswith("ROWS") and draw(st.booleans()):
+        rows += " WITH TIMED OUT MATCHES"
     key = draw(st.sampled_from(["PARTITION BY key", "PARTITION BY key", ""]))
     return f"""
         SELECT * FROM events MATCH_RECOGNIZE (
           {key} ORDER BY event_time, value
-          MEASURES {draw(_MEASURES)} {draw(_ROWS)} {draw(_SKIPS)}
+          MEASURES {draw(_MEASURES)} {rows} {draw(_SKIPS)}
           PATTERN ({pattern}) {within}
           {"DEFINE " + ", ".join(definitions) if definitions else ""})
         """  # noqa: S608

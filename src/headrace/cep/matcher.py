@@ -175,12 +175,15 @@ class Attempt:
         decided: False where rows to come may still change the answer (only with incomplete rows); then match is None.
         furthest: The last row that was asked, which is the one that decided it.
         waited: Whether the answer also took that no further row comes in time (or at all).
+        cut: Without a match, if asked for: the rows of the preferred of the ways that still fitted when the time was
+            over.
     """
 
     match: Match | None
     decided: bool = True
     furthest: int = -1
     waited: bool = False
+    cut: Match | None = None
 
 
 _CONSUME, _GAP, _SPLIT, _JUMP, _START, _END, _OPEN, _CLOSE, _ACCEPT, _REST = range(10)
@@ -204,6 +207,7 @@ class Matcher:
         program: The compiled pattern.
         rows: The rows of one key.
         max_steps: Bound on the steps of one start row where conditions depend on the path.
+        keep_cut: Whether to tell how far an attempt came whose time was over.
 
     >>> import numpy as np
     >>> program = Program((Consume("a", 0), Split(0, 2), Consume("b", 1), Accept()), ("mask", "mask"))
@@ -215,10 +219,13 @@ class Matcher:
     True
     """
 
-    def __init__(self, program: Program, rows: Rows, *, max_steps: int = DEFAULT_MAX_STEPS) -> None:
+    def __init__(
+        self, program: Program, rows: Rows, *, max_steps: int = DEFAULT_MAX_STEPS, keep_cut: bool = False
+    ) -> None:
         self.program = program
         self.rows = rows
         self.max_steps = max_steps
+        self.keep_cut = keep_cut
         # Ways part only at splits, so only there failures are noted: a line per row, a place in it per split.
         splits = [at for at, instruction in enumerate(program.instructions) if isinstance(instruction, Split)]
         self._size = len(splits)
@@ -258,6 +265,7 @@ class Matcher:
         at, row, path = 0, start, Path.EMPTY
         marks: _Mark | None = None
         furthest, waited = start, False
+        cut: tuple[Path, _Mark | None] | None = None
         begins = rows.starts_partition if rows.begins is None else bool(rows.begins[partition])
         while True:
             kind, mask, ask, label, target, other = code[at]
@@ -268,6 +276,8 @@ class Matcher:
                         return self._undecided(start, partition, count)
                     alive, waited = False, True
                     furthest = max(furthest, limit - 1)
+                    if cut is None and path.parent is not None:
+                        cut = (path, marks)
                 elif (mask is not None and not mask[row]) or (ask is not None and not ask(row, path)):
                     alive = False
                     if row > furthest:
@@ -327,8 +337,15 @@ class Matcher:
                 at += 1
             if not alive:
                 if not stack:
-                    return Attempt(None, True, furthest, waited)
+                    return Attempt(None, True, furthest, waited, self._cut(cut, start, limit))
                 at, row, path, marks = stack.pop()
+
+    def _cut(self, cut: tuple[Path, _Mark | None] | None, start: int, limit: int) -> Match | None:
+        if cut is None or not self.keep_cut:
+            return None
+        path, marks = cut
+        # What was excluded when the time was over stays so.
+        return Match(path.pairs(), start, limit, _ranges(marks, limit))
 
     def _undecided(self, start: int, partition: int, end: int) -> Attempt:
         if self._failed is not None:
@@ -443,8 +460,8 @@ def _depends_on_path(program: Program) -> list[bool]:
     return found
 
 
-def _ranges(marks: _Mark | None) -> tuple[tuple[int, int], ...]:
-    """Row ranges between exclusion marks, the outermost of nested ones."""
+def _ranges(marks: _Mark | None, end: int = 0) -> tuple[tuple[int, int], ...]:
+    """Row ranges between exclusion marks, the outermost of nested ones; one that is never closed ends at `end`."""
     events: list[tuple[bool, int]] = []
     while marks is not None:
         events.append((marks.opened, marks.row))
@@ -459,4 +476,6 @@ def _ranges(marks: _Mark | None) -> tuple[tuple[int, int], ...]:
             depth -= 1
             if depth == 0 and row > begin:
                 ranges.append((begin, row))
+    if depth and end > begin:
+        ranges.append((begin, end))
     return tuple(ranges)

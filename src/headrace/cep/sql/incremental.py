@@ -145,7 +145,7 @@ class _Search:
             begins=standing.begins,
             ahead=reach.ahead,
         )
-        self._matcher = Matcher(plan.program, rows)
+        self._matcher = Matcher(plan.program, rows, keep_cut=plan.timed_out)
         self._notes = Notes(plan.labels)
         self._decided: list[int] = []
         self._first = standing.first.tolist()
@@ -170,7 +170,8 @@ class _Search:
         )
         if self._plan.rows == "all with unmatched":
             return np.flatnonzero(pending).tolist()
-        seen = outlook(self._plan.program, masks, self._table) if not self._reach.ahead else None
+        plain = not self._reach.ahead and not self._plan.timed_out
+        seen = outlook(self._plan.program, masks, self._table) if plain else None
         if seen is not None:
             self._ruled_out_by, self._taken = self._table.count, seen.taken.tobytes()
             if not self._ended:
@@ -184,7 +185,13 @@ class _Search:
                 self._table.ends - self._reach.ahead, self._table.ends - self._table.starts
             )
             masks = {number: mask | unknown for number, mask in masks.items()}
-        candidates = start_rows(self._plan.program, masks, self._table, complete=self._ended)
+        candidates = start_rows(
+            self._plan.program,
+            masks,
+            self._table,
+            complete=self._ended,
+            times=times if self._plan.timed_out else None,
+        )
         return np.flatnonzero(candidates & pending).tolist()
 
     def run(self) -> Progress:
@@ -226,22 +233,25 @@ class _Search:
             self._paths.match_number = self._numbers[partition] + 1
             attempt = self._matcher.attempt(row)
             match = attempt.match
+            told = match or attempt.cut
             if not attempt.decided or (
-                match is not None and not self._ended and match.end - 1 + self._reach.beyond >= high
+                told is not None and not self._ended and told.end - 1 + self._reach.beyond >= high
             ):
                 return row
             decided = max(decided, self._time(attempt, row, high))
+            if told is not None and self._plan.rows == "one":
+                for other in self._ruled_out(rows, place, resume):
+                    decided = max(decided, self._time(self._matcher.attempt(other), other, high))
+                shown = max(told.end - 1 + self._reach.beyond, row)
+                decided = max(decided, self._times[min(shown, high - 1)])
+                self._decided.append(decided)
             if match is not None:
-                if self._plan.rows == "one":
-                    for other in self._ruled_out(rows, place, resume):
-                        decided = max(decided, self._time(self._matcher.attempt(other), other, high))
-                    shown = max(match.end - 1 + self._reach.beyond, row)
-                    decided = max(decided, self._times[min(shown, high - 1)])
-                    self._decided.append(decided)
                 self._numbers[partition] += 1
                 self._notes.match(match, self._numbers[partition], low, high)
                 self._covered[partition] = max(self._covered[partition], match.end)
                 resume = self._plan.skip.resume(match) if match.pairs else match.start + 1
+            elif attempt.cut is not None:
+                self._notes.timed_out(attempt.cut, low, high)
             elif unmatched and row >= self._covered[partition]:
                 self._notes.unmatched(row, low, high)
             place += 1

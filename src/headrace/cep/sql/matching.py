@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MATCHED: Final = 0
 EMPTY: Final = 1
 UNMATCHED: Final = 2
+TIMED_OUT: Final = 3
 
 LOOK_AHEAD: Final = 3
 """Rows looked at to rule out start rows at once; more costs as many column operations and rules out little more."""
@@ -81,7 +82,7 @@ class Matches:
         starts: First row of each.
         lengths: How many rows each has.
         numbers: MATCH_NUMBER of each.
-        kinds: MATCHED, EMPTY or UNMATCHED.
+        kinds: MATCHED, EMPTY, UNMATCHED or TIMED_OUT.
         lows: First row of the partition of each.
         highs: Row after the last of it.
         codes: The variables of the rows of all matches, one after the other.
@@ -120,12 +121,18 @@ class Notes:
 
     def match(self, match: Match, number: int, low: int, high: int) -> None:
         """Notes a match of the partition [low, high)."""
-        kind = MATCHED if match.pairs else EMPTY
+        self._note(match, number, MATCHED if match.pairs else EMPTY, low, high)
+
+    def _note(self, match: Match, number: int, kind: int, low: int, high: int) -> None:
         self._entries.append((match.start, len(match.pairs), number, kind, low, high))
         shift = len(self._codes) - match.start
         self._excluded.extend((begin + shift, end + shift) for begin, end in match.excluded)
         code = self._code
         self._codes.extend([code[label] for label, _ in match.pairs])
+
+    def timed_out(self, match: Match, low: int, high: int) -> None:
+        """Notes a partial match whose time was over."""
+        self._note(match, 0, TIMED_OUT, low, high)
 
     def unmatched(self, row: int, low: int, high: int) -> None:
         """Notes a row that is in no match."""
@@ -152,6 +159,7 @@ def find_matches(
     *,
     times: NDArray[np.int64] | None = None,
     unmatched: bool = False,
+    timed_out: bool = False,
     labels: Sequence[str] = (),
 ) -> Matches:
     """Finds all matches.
@@ -163,6 +171,7 @@ def find_matches(
         skip: Where to go on after a match.
         times: Microseconds per row, for a pattern with WITHIN.
         unmatched: Also note rows that are in no match.
+        timed_out: Also note partial matches whose time was over.
         labels: The variables of the pattern.
     """
     asked = [condition for condition in conditions.values() if condition.mask is not None or condition.path is not None]
@@ -173,8 +182,9 @@ def find_matches(
     }
     notes = Notes(labels or program.labels)
     if table.count:
-        matcher = Matcher(program, Rows(table.count, masks, functions, times=times, ends=table.ends))
-        candidates = start_rows(program, masks, table)
+        rows = Rows(table.count, masks, functions, times=times, ends=table.ends)
+        matcher = Matcher(program, rows, keep_cut=timed_out)
+        candidates = start_rows(program, masks, table, times=times if timed_out else None)
         search = _Search(table, matcher, paths, skip, notes)
         if unmatched:
             search.with_unmatched(candidates)
@@ -207,11 +217,13 @@ class _Search:
 
     def _try(self, row: int) -> Match | None:
         self._paths.match_number = self._number + 1
-        match = self._matcher.match_from(row)
-        if match is not None:
+        attempt = self._matcher.attempt(row)
+        if attempt.match is not None:
             self._number += 1
-            self._notes.match(match, self._number, self._low, self._high)
-        return match
+            self._notes.match(attempt.match, self._number, self._low, self._high)
+        elif attempt.cut is not None:
+            self._notes.timed_out(attempt.cut, self._low, self._high)
+        return attempt.match
 
     def _resume(self, match: Match) -> int:
         return self._skip.resume(match) if match.pairs else match.start + 1
@@ -248,7 +260,12 @@ class _Search:
 
 
 def start_rows(
-    program: Program, masks: Mapping[int, NDArray[np.bool_]], table: Table, *, complete: bool = True
+    program: Program,
+    masks: Mapping[int, NDArray[np.bool_]],
+    table: Table,
+    *,
+    complete: bool = True,
+    times: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:
     """The rows at which a match can begin, as far as the masks of the first rows tell.
 
@@ -259,6 +276,7 @@ def start_rows(
         masks: Where its conditions are true, as far as they are masks.
         table: The rows.
         complete: Whether no row will follow in any partition; if not, what follows the last one may be anything.
+        times: Given, rows also count at which a match can begin whose time is over before it is complete.
     """
     everywhere = np.ones(table.count, dtype=np.bool_)
     steps = [at for at, instruction in enumerate(program.instructions) if isinstance(instruction, Consume)]
@@ -270,9 +288,14 @@ def start_rows(
     following = {at: reachable(program, at + 1) for at in steps}
     own = {at: step_mask(program, at, masks, everywhere) for at in steps}
     alive = own
-    for _ in range(LOOK_AHEAD):
-        ahead = {at: next_row(alive[at], table, not complete) for at in steps}
+    for rows in range(LOOK_AHEAD, 0, -1):
+        ahead = {at: next_row(alive[at], table, not complete or times is not None) for at in steps}
         alive = {at: own[at] & _any(ahead, *following[at], everywhere) for at in steps}
+        if times is not None and program.within is not None:
+            # The row after these many is too late for a match that begins with the first of them.
+            over = np.zeros_like(everywhere)
+            over[rows - 1 : -1] = times[rows:] - times[:-rows] >= program.within
+            alive = {at: alive[at] | (own[at] & over) for at in steps}
     return _any(alive, first, False, everywhere)
 
 

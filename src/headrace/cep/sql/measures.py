@@ -27,7 +27,7 @@ from headrace.cep.sql.bound import (
 )
 from headrace.cep.sql.datatypes import INTEGER, STRING, column_of, python_values
 from headrace.cep.sql.expressions import compile_columns, compile_function
-from headrace.cep.sql.matching import UNMATCHED, Matches
+from headrace.cep.sql.matching import TIMED_OUT, UNMATCHED, Matches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,13 +109,19 @@ class MeasureEvaluator:
     def _compute(self, leaf: Bound) -> pl.Series:
         match leaf:
             case MatchNumber():
-                return pl.Series(self._matches.numbers[self._places.matches], dtype=INTEGER)
+                return self._numbers(self._places.matches)
             case Navigation():
                 return self._navigation(leaf)
             case Aggregate():
                 return self._aggregate(leaf)
             case _:
                 raise TypeError(f"{leaf} cannot stand alone in a measure")
+
+    def _numbers(self, matches: NDArray[np.int64]) -> pl.Series:
+        """The numbers of some matches; a partial match has none."""
+        numbers = pl.Series(self._matches.numbers[matches], dtype=INTEGER)
+        partial = self._matches.kinds[matches] == TIMED_OUT
+        return numbers.set(pl.Series(partial), None) if partial.any() else numbers
 
     # Navigations
 
@@ -272,7 +278,7 @@ class MeasureEvaluator:
     def _labelled_arguments(self, argument: Bound, rows: NDArray[np.int64], valid: NDArray[np.bool_]) -> list[Any]:
         values: dict[Bound, list[Any]] = {
             RowLabel(): self._labels.gather(self._matches.codes.astype(np.int64)).to_list(),
-            MatchNumber(): np.repeat(self._matches.numbers, self._matches.lengths).tolist(),
+            MatchNumber(): self._numbers(np.repeat(np.arange(self._matches.count), self._matches.lengths)).to_list(),
         }
         for item in walk(argument):
             if isinstance(item, ColumnValue):

@@ -95,7 +95,8 @@ class MatchRecognizeOperator:
     def fingerprint(self) -> dict[str, str]:
         """Name what the saved state depends on: the query, wherever its words stand, and the columns."""
         plan = self.plan
-        told = repr([plan.program.instructions, plan.program.within, plan.conditions, plan.rows, plan.skip, self.reach])
+        asked = [plan.program.instructions, plan.program.within, plan.conditions, plan.rows, plan.skip, self.reach]
+        told = repr([*asked, "timed out"] if plan.timed_out else asked)
         return {
             "operator": "match_recognize",
             "format": "1",

@@ -15,7 +15,7 @@ import polars as pl
 from headrace.cep.sql.binder import Binder, Names, SubqueryRunner
 from headrace.cep.sql.compiler import Condition, compile_pattern, split_condition
 from headrace.cep.sql.lexer import problem
-from headrace.cep.sql.matching import EMPTY, MATCHED, Matches, SkipRule, find_matches
+from headrace.cep.sql.matching import EMPTY, MATCHED, TIMED_OUT, Matches, SkipRule, find_matches
 from headrace.cep.sql.measures import MeasureEvaluator, Places
 from headrace.cep.sql.pattern import Exclusion, variables, walk
 from headrace.cep.sql.table import SortKey, Table
@@ -45,6 +45,7 @@ class Plan:
         conditions: The conditions by variable.
         labels: The variables of the pattern.
         within: Time bound, on the first order column.
+        timed_out: Whether partial matches whose time was over come out, too.
     """
 
     partition_by: tuple[str, ...]
@@ -56,6 +57,11 @@ class Plan:
     conditions: Mapping[str, Condition]
     labels: tuple[str, ...]
     within: dt.timedelta | None
+    timed_out: bool = False
+
+
+#: The column that tells partial matches whose time was over from matches, where both are asked for.
+TIMED_OUT_COLUMN = "timed_out"
 
 
 def plan(
@@ -92,6 +98,7 @@ def plan(
     if clause.rows == "one" and not partition_by and not measures:
         raise problem("the result has no columns", clause.at, hint="Add MEASURES, or use ALL ROWS PER MATCH.")
     _check_within(clause, order_by, schema)
+    _check_timed_out(clause, partition_by, measures)
     micros = None if clause.within is None else round(clause.within.total_seconds() * 1_000_000)
     program = compile_pattern(clause.pattern, conditions, within=micros)
     return Plan(
@@ -104,6 +111,7 @@ def plan(
         conditions,
         tuple(primary),
         clause.within,
+        clause.timed_out is not None,
     )
 
 
@@ -174,6 +182,31 @@ def _check_within(clause: MatchRecognize, order_by: Sequence[SortKey], schema: M
         )
 
 
+def _check_timed_out(
+    clause: MatchRecognize, partition_by: Sequence[str], measures: Sequence[tuple[str, Bound]]
+) -> None:
+    if clause.timed_out is None:
+        return
+    if clause.within is None:
+        raise problem(
+            "WITH TIMED OUT MATCHES, and no time bound after which a match is timed out",
+            clause.timed_out,
+            hint="Add WITHIN INTERVAL '...' behind PATTERN (...).",
+        )
+    if clause.rows == "all with unmatched":
+        raise problem(
+            "WITH TIMED OUT MATCHES after WITH UNMATCHED ROWS, which shows the same rows",
+            clause.timed_out,
+            hint="Leave out one of the two.",
+        )
+    if TIMED_OUT_COLUMN in (*partition_by, *(name for name, _ in measures)):
+        raise problem(
+            f"a column is named {TIMED_OUT_COLUMN}, like the one that WITH TIMED OUT MATCHES adds",
+            clause.timed_out,
+            hint="Give it another name.",
+        )
+
+
 def _skip_rule(clause: MatchRecognize, names: Names) -> SkipRule:
     skip = clause.skip
     if skip.variable is None:
@@ -199,6 +232,7 @@ def execute(plan: Plan, frame: pl.DataFrame) -> pl.DataFrame:
         plan.skip,
         times=_times(plan, table),
         unmatched=plan.rows == "all with unmatched",
+        timed_out=plan.timed_out,
         labels=plan.labels,
     )
     return result(plan, table, matches)
@@ -221,6 +255,8 @@ def result(plan: Plan, table: Table, matches: Matches, *, hidden: Collection[str
         shown += [key.column for key in plan.order_by]
         rest = [column for column in table.columns if column not in shown and column not in hidden]
     inputs = {name: table.frame[name].gather(places.rows) for name in dict.fromkeys([*shown, *rest])}
+    if plan.timed_out:
+        measures.insert(0, pl.Series(TIMED_OUT_COLUMN, matches.kinds[places.matches] == TIMED_OUT))
     columns = [inputs[name].alias(name) for name in shown] + measures + [inputs[name].alias(name) for name in rest]
     return pl.DataFrame(_distinct_names(columns))
 
@@ -246,10 +282,11 @@ def _places(rows: RowsPerMatch, matches: Matches) -> Places:
     first = np.concatenate(([0], np.cumsum(sizes)))[:-1]
     within = np.arange(len(owner), dtype=np.int64) - np.repeat(first, sizes)
     shown = matches.starts[owner] + within
-    current = np.where(matches.kinds[owner] == MATCHED, within, -1)
+    has_rows = np.isin(matches.kinds[owner], (MATCHED, TIMED_OUT))
+    current = np.where(has_rows, within, -1)
     if matches.excluded is not None:
         flat = np.minimum(matches.offsets[owner] + within, len(matches.excluded) - 1)
-        kept = ~((matches.kinds[owner] == MATCHED) & matches.excluded[flat])
+        kept = ~(has_rows & matches.excluded[flat])
         owner, current, shown = owner[kept], current[kept], shown[kept]
     return Places(owner, current, shown)
 

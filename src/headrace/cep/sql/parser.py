@@ -46,6 +46,7 @@ class ClauseParser:
         self._order: tuple[OrderItem, ...] = ()
         self._measures: tuple[Measure, ...] = ()
         self._rows: RowsPerMatch = "one"
+        self._timed_out: Position | None = None
         self._skip = Skip("past last row", None, at)
         self._pattern: PatternNode | None = None
         self._within: dt.timedelta | None = None
@@ -69,6 +70,7 @@ class ClauseParser:
             self._subsets,
             self._definitions,
             self._at,
+            self._timed_out,
         )
 
     def _clause(self) -> None:
@@ -85,9 +87,11 @@ class ClauseParser:
             self._measures = self._measure_list()
         elif cursor.take_words("ONE", "ROW", "PER", "MATCH"):
             self._once("ROWS PER MATCH", token)
+            self._with_timed_out()
         elif cursor.take_words("ALL", "ROWS", "PER", "MATCH"):
             self._once("ROWS PER MATCH", token)
             self._rows = self._all_rows()
+            self._with_timed_out()
         elif cursor.take_words("AFTER", "MATCH", "SKIP"):
             self._once("AFTER MATCH SKIP", token)
             self._skip = self._skip_to()
@@ -168,6 +172,12 @@ class ClauseParser:
             return "all with unmatched"
         cursor.take_words("SHOW", "EMPTY", "MATCHES")
         return "all show empty"
+
+    def _with_timed_out(self) -> None:
+        at = self._cursor.token.at
+        if self._cursor.take_words("WITH"):
+            self._cursor.expect_words("TIMED", "OUT", "MATCHES", within="ROWS PER MATCH")
+            self._timed_out = at
 
     def _skip_to(self) -> Skip:
         cursor = self._cursor

@@ -180,3 +180,5 @@ class MatchRecognize:
     subsets: tuple[Subset, ...]
     definitions: tuple[Definition, ...]
     at: Position
+    timed_out: Position | None = None
+    """Where WITH TIMED OUT MATCHES stands, if it does."""
