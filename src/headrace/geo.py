@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 import h3ronpy
 import numpy as np
 import polars as pl
+from h3 import H3BaseException
+from h3.api.basic_int import grid_distance, grid_path_cells
 from h3ronpy.vector import cells_to_coordinates, coordinates_to_cells
 
 from headrace.errors import PlanError
@@ -108,6 +110,27 @@ def cell_parent(cell: IntoExpr, *, resolution: int) -> pl.Expr:
     return pl.when(_resolution(cells) >= resolution).then(parent).name.keep()
 
 
+def cell_line(origin: IntoExpr, target: IntoExpr, *, limit: int) -> pl.Expr:
+    """Give the cells on the straight line between two cells, both ends included, as a list.
+
+    Args:
+        origin: Cells to begin with.
+        target: Cells of the same resolution to end with.
+        limit: The most steps from cell to cell; a longer way is null, as is one that the grid does not know (between
+            resolutions, over one of its twelve pentagons).
+
+    >>> frame = pl.DataFrame({"a": [617294884144414719], "b": [617294883402285055]})
+    >>> frame.select(cell_line("a", "b", limit=9).list.len()).item()
+    4
+    >>> frame.select(cell_line("a", "b", limit=2)).item() is None
+    True
+    """
+    if limit < 1:
+        raise PlanError(f"a line of at most {limit} steps", hint="Give a number of 1 or more.")
+    cells = [_expression(origin).cast(pl.UInt64), _expression(target).cast(pl.UInt64)]
+    return pl.map_batches(cells, partial(_lines, limit=limit), return_dtype=pl.List(pl.UInt64))
+
+
 def distance(latitude: IntoExpr, longitude: IntoExpr, to_latitude: IntoExpr, to_longitude: IntoExpr) -> pl.Expr:
     """Give the great-circle distance of two positions in metres.
 
@@ -178,6 +201,25 @@ def _parsed(text: pl.Series) -> pl.Series:
 
 def _resolution(cells: pl.Expr) -> pl.Expr:
     return cells // (1 << _RESOLUTION_BIT) % 16
+
+
+def _lines(columns: Sequence[pl.Series], *, limit: int) -> pl.Series:
+    pairs = pl.DataFrame({"from": columns[0], "to": columns[1]})
+    # Vehicles follow each other: each way is looked up once, however many took it.
+    ways = pairs.unique(maintain_order=True).drop_nulls()
+    lines = [_line(origin, target, limit) for origin, target in ways.iter_rows()]
+    known = ways.with_columns(pl.Series("line", lines, dtype=pl.List(pl.UInt64)))
+    found = pairs.join(known, on=["from", "to"], how="left", maintain_order="left").get_column("line")
+    return found.alias(columns[0].name)
+
+
+def _line(origin: int, target: int, limit: int) -> list[int] | None:
+    try:
+        if grid_distance(origin, target) > limit:
+            return None
+        return list(grid_path_cells(origin, target))
+    except H3BaseException:  # no such cell, another resolution, or a pentagon on the way
+        return None
 
 
 def _centre(cell: IntoExpr, part: int) -> pl.Expr:

@@ -6,7 +6,7 @@ it is. So a test can take the time it likes, and the answer is the same as on Sp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -15,6 +15,7 @@ from headrace.engine import MemorySegments
 from headrace.engine.frames import stacked
 from headrace.engine.group import Arrivals, Group, Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
+from headrace.engine.tally import tallied
 from headrace.errors import PlanError, StateError
 from headrace.stream.handover import hand_over
 from headrace.stream.intake import take_in, timekeeping
@@ -40,12 +41,14 @@ class Batch:
         late: Rows that came after all their windows had expired, or None.
         dismissed: Rows that could not be used, with `reason`, or None.
         watermark: Where event time stands after the step.
+        counts: What steps have counted, by name: rows that a filter dropped, events that were not enriched.
     """
 
     results: pl.DataFrame
     late: pl.DataFrame | None
     dismissed: pl.DataFrame | None
     watermark: int
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 class Runner:
@@ -123,6 +126,20 @@ class Runner:
             watermark: What sources with the `perfect()` strategy say their watermark is, in all of their partitions.
         """
         self._now = self._now if now is None else max(now, self._now or now)
+        with tallied() as counts:
+            arrivals, dismissed = self._arrivals(rows, watermark)
+            return replace(self._run_stages(arrivals, dismissed), counts=counts)
+
+    def finish(self) -> Batch:
+        """Say that no more rows will come: event time goes to its end, so every window that is still open fires."""
+        with tallied() as counts:
+            ended = [Arrivals(now=self._now, ended=True) for _ in range(self._groups)]
+            return replace(self._run_stages(ended, []), counts=counts)
+
+    def _arrivals(
+        self, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None, watermark: int | None
+    ) -> tuple[list[Arrivals], list[pl.DataFrame]]:
+        """Take rows in, and sort them to the key groups; the second part is what could not be used."""
         arrivals = [Arrivals(now=self._now) for _ in range(self._groups)]
         dismissed: list[pl.DataFrame] = []
         for number, partition, frame in self._fed(rows):
@@ -150,11 +167,7 @@ class Runner:
                     for number, partitions in self._partitions.items()
                     for partition in (partitions or ["0"])
                 )
-        return self._run_stages(arrivals, dismissed)
-
-    def finish(self) -> Batch:
-        """Say that no more rows will come: event time goes to its end, so every window that is still open fires."""
-        return self._run_stages([Arrivals(now=self._now, ended=True) for _ in range(self._groups)], [])
+        return arrivals, dismissed
 
     def _fed(self, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None) -> list[tuple[int, str, Rows]]:
         if rows is None:
@@ -226,6 +239,7 @@ def run(stream: Stream, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]], *,
         stacked([part for part in (first.late, last.late) if part is not None]),
         stacked([part for part in (first.dismissed, last.dismissed) if part is not None]),
         last.watermark,
+        {name: first.counts.get(name, 0) + last.counts.get(name, 0) for name in first.counts | last.counts},
     )
 
 

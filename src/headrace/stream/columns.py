@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.engine.operator import EVENT_TIME, Reader
-from headrace.stream.steps import Filter, FlatMap, Select, WithColumns
+from headrace.stream.steps import Drop, Filter, FlatMap, Select, WithColumns
 from headrace.time.strategies import Perfect, Punctuated
 from headrace.windows.assigners import Aligned
 from headrace.windows.operator import WindowOperator
@@ -66,6 +66,8 @@ def source_columns(
             read = _roots(*(expression for _, expression in step.columns))
         elif isinstance(step, FlatMap):
             made, read = {step.name}, _roots(step.items)
+        elif isinstance(step, Drop):
+            read = set()
         else:
             read = None
         if read is None:

@@ -6,7 +6,7 @@
 
 A runner feeds entries, spreads rows over key groups by each stage's keys, calls the operators, and hands what leaves
 the last stage to `finish`. Two decisions are made here and nowhere else: which operator does a window's work, and
-whether a same-window aggregate can be folded into the stage before it.
+whether what needs two stages in general can be done in one (a same-window aggregate; windows of what goes on in step).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headrace.engine.operator import IS_RETRACTION
 from headrace.errors import PlanError
 from headrace.stream import plan
 from headrace.stream.columns import operator_columns, source_columns
+from headrace.stream.relay import MergedFold, RelayOperator, UnreadWindows
 from headrace.stream.steps import apply_steps, fitted
 from headrace.time.strategies import ascending
 from headrace.windows.assigners import Aligned, SameWindow
@@ -282,6 +283,35 @@ def _fires_again(window: plan.Window) -> bool:
 
 
 def _fused(pipeline: Pipeline) -> Pipeline:
+    """Do in one stage what need not be two."""
+    return _relayed(_folded(pipeline))
+
+
+def _relayed(pipeline: Pipeline) -> Pipeline:
+    """Keep windows of what a stage lets go on in step with the watermark within that stage; see `stream.relay`."""
+    if len(pipeline.stages) < 2:
+        return pipeline
+    *earlier, first, second = pipeline.stages
+    windows = second.operator
+    if (
+        not isinstance(windows, SlicedOperator)
+        or second.fold is not None
+        or not getattr(first.operator, "in_step", False)
+    ):
+        return pipeline
+    unread = UnreadWindows(windows.keys, windows.assigner, windows.aggregates, windows.step)
+    stage = Stage(
+        f"{first.name}, {second.name}",
+        first.keys,
+        RelayOperator(first.operator, first.steps, unread, second.schema),
+        first.schema,
+        fold=MergedFold(windows.keys, windows.aggregates, windows.step),
+        window_text=second.window_text,
+    )
+    return replace(pipeline, stages=(*earlier, stage), last_steps=second.steps)
+
+
+def _folded(pipeline: Pipeline) -> Pipeline:
     """Fold a same-window aggregate into the stage before it.
 
     All key groups see the same watermark in the same batch, so they fire a window in the same batch: its second

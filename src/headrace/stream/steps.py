@@ -13,6 +13,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from headrace.engine.operator import EVENT_TIME, ORIGINAL
+from headrace.engine.tally import count
 from headrace.errors import HeadraceError, JobError, PlanError
 
 if TYPE_CHECKING:
@@ -67,19 +68,39 @@ class Select:
 
 
 @dataclass(frozen=True)
+class Drop:
+    """Leave out the named columns."""
+
+    names: tuple[str, ...]
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Keep the other columns."""
+        return frame.drop(self.names)
+
+    @property
+    def text(self) -> str:
+        """Name the columns."""
+        return f"drop {', '.join(self.names)}"
+
+
+@dataclass(frozen=True)
 class Filter:
     """Keep the rows for which the predicate is true; null counts as false."""
 
     predicate: pl.Expr
+    counted: str = ""
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Drop the other rows."""
-        return frame.filter(self.predicate)
+        """Drop the other rows, and count them where that is asked for."""
+        kept = frame.filter(self.predicate)
+        if self.counted:
+            count(self.counted, frame.height - kept.height)
+        return kept
 
     @property
     def text(self) -> str:
         """Show the predicate."""
-        return f"filter {self.predicate}"
+        return f"filter {self.predicate}" + (f", dropped rows counted as {self.counted}" if self.counted else "")
 
 
 @dataclass(frozen=True)

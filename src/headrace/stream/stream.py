@@ -30,11 +30,12 @@ from headrace.events import Record
 from headrace.stream import plan
 from headrace.stream.declared import topic_columns
 from headrace.stream.explain import explain
-from headrace.stream.steps import Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
+from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.time.duration import micros, text
 from headrace.windows import same_window
 from headrace.windows.deduplicate import DeduplicateOperator
 from headrace.windows.fold import Fold
+from headrace.windows.previous import PreviousOperator
 from headrace.windows.triggers import check_trigger, default
 
 if TYPE_CHECKING:
@@ -183,9 +184,20 @@ class Stream:
         named = tuple((name, pl.col(name)) for name in names)
         return self._step(Select(named + tuple(columns.items())), "select")
 
-    def filter(self, predicate: pl.Expr) -> Stream:
-        """Keep the rows for which the predicate is true."""
-        return self._step(Filter(predicate), "filter")
+    def drop(self, *names: str) -> Stream:
+        """Leave out columns, and keep all others."""
+        for name in names:
+            self._known(name, "drop")
+        return self._step(Drop(names), "drop")
+
+    def filter(self, predicate: pl.Expr, *, counted: str = "") -> Stream:
+        """Keep the rows for which the predicate is true.
+
+        Args:
+            predicate: An expression of booleans; null counts as false.
+            counted: Count the rows that are dropped, under this name; the figures are told with each batch.
+        """
+        return self._step(Filter(predicate, counted), "filter")
 
     def flat_map(self, name: str, items: pl.Expr) -> Stream:
         """Give every element of a list-valued expression a row of its own, in column `name`."""
@@ -372,6 +384,46 @@ class Stream:
         node = plan.Processed(keyed.node, lambda keys, _: DeduplicateOperator(keys, length), name)
         passed = Stream(node, self.schema)
         return passed.key_by(*self.keys) if self.keys else passed
+
+    def previous(self, *, within: str | timedelta | int, **columns: str) -> Stream:
+        """Give each row values of the row before it: of the same key, in the order of event time.
+
+        A row goes on when the watermark has passed it, since until then another may come between. The first row of a
+        key, and one further than `within` from the row before, has null there. The key stays.
+
+        Args:
+            within: How far before in event time the row before may be; a key is remembered for as long.
+            **columns: New columns, and the column of the row before that each is taken from.
+
+        >>> from headrace.time import bounded
+        >>> moves = (
+        ...     Stream.rows("positions", {"vehicle": pl.String, "cell": pl.UInt64})
+        ...     .watermark(bounded("1s"))
+        ...     .key_by("vehicle")
+        ...     .previous(came_from="cell", since="event_time", within="5min")
+        ... )
+        >>> print(moves.explain())
+        rows positions
+          watermark bounded(1s)
+          key_by vehicle
+          previous came_from=cell, since=event_time within 5min
+          key_by vehicle
+        """
+        self._refuse_if(not self.keys, "previous without a key", "Call key_by(...) before previous(...).")
+        self._refuse_if(not columns, "previous of nothing", 'Name a column, such as came_from="cell".')
+        self._refuse_if(
+            IS_RETRACTION in self.schema, "previous after an aggregate", "Use it on rows, before the window."
+        )
+        length = micros(within, what="within")
+        self._refuse_if(length <= 0, f"previous within {text(length)}", "Give a time above zero.")
+        _refuse_hidden(columns, "previous")
+        for name, source in columns.items():
+            self._known(source, "previous")
+            self._refuse_if(name in self.schema, f"previous: column {name!r} is taken", "Give it another name.")
+        operator = PreviousOperator(self.keys, tuple(columns.items()), length)
+        told = ", ".join(f"{name}={source}" for name, source in columns.items())
+        node = plan.Processed(self.node, lambda *_: operator, f"previous {told} within {text(length)}")
+        return Stream(node, operator.schema(self.schema)).key_by(*self.keys)
 
     def explain(self) -> str:
         """Show the plan, one step a line."""
