@@ -13,23 +13,24 @@ from headrace.cli.options import Json, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headrace.config import Settings
     from headrace.stream import Job
 
 
-def known_jobs() -> dict[str, Job]:
+def known_jobs(settings: Settings | None = None) -> dict[str, Job]:
     """All jobs by name, in the order of their names."""
     from headrace.transit.jobs import all_jobs
 
-    return dict(sorted(all_jobs().items()))
+    return dict(sorted(all_jobs(settings).items()))
 
 
-def pick(names: Iterable[str]) -> list[Job]:
+def pick(names: Iterable[str], settings: Settings | None = None) -> list[Job]:
     """The jobs of these names, each once.
 
     Raises:
         UsageError: There is no job of that name.
     """
-    known = known_jobs()
+    known = known_jobs(settings)
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -51,6 +52,7 @@ def _facts(job: Job) -> dict[str, object]:
         "sources": list(job.sources),
         "result_topic": job.result_topic,
         "late_topic": job.late_topic,
+        "delivery": job.delivery,
     }
 
 
@@ -75,9 +77,16 @@ def jobs(
         terminal.document([_facts(job) for job in known.values()])
         return
     terminal.rows(
-        ("job", "windows", "reads", "writes", "what"),
+        ("job", "windows", "reads", "writes", "delivery", "what"),
         [
-            (job.name, job.windows or "-", ", ".join(job.sources), job.result_topic, job.description)
+            (
+                job.name,
+                job.windows or "-",
+                ", ".join(job.sources),
+                job.result_topic,
+                job.delivery.replace("_", " "),
+                job.description,
+            )
             for job in known.values()
         ],
     )

@@ -145,14 +145,15 @@ def run(
         raise UsageError(
             "name the jobs to run, or give --all", hint=f"Jobs: {', '.join(known_jobs())}. See `headrace jobs`."
         )
-    chosen = list(known_jobs().values()) if every else pick(names or [])
     settings = Globals.of(ctx).settings(
         broker__bootstrap=(bootstrap, "--bootstrap"), spark__master=(master, "--master")
     )
+    chosen = list(known_jobs(settings).values()) if every else pick(names or [], settings)
     connection = connect(settings)
 
     from headrace.broker import SPARK_CONNECTOR, JarCache, find_java
     from headrace.cli.topics import make_topics
+    from headrace.spark.publishing import ProgressTopic
     from headrace.spark.runner import RunOptions, run_jobs
 
     java = find_java()
@@ -177,8 +178,17 @@ def run(
     report = _Reporter(json=json)
     log = settings.log_directory / "run.log"
     terminal.note(f"Running {', '.join(job.name for job in chosen)} on {settings.spark.master}; Ctrl-C stops.")
-    with stop_on_signals() as stop, contextlib.nullcontext() if json else quiet_spark(log):
-        _run_in_thread(lambda: run_jobs(chosen, options, report, stop), stop)
+    with (
+        stop_on_signals() as stop,
+        contextlib.nullcontext() if json else quiet_spark(log),
+        ProgressTopic(connection, query=options.checkpoint.name, jobs=chosen) as published,
+    ):
+
+        def tell(event: RunEvent) -> None:
+            report(event)
+            published(event)
+
+        _run_in_thread(lambda: run_jobs(chosen, options, tell, stop), stop)
     if not json:
         terminal.line(report.summary())
         for job in chosen:

@@ -24,6 +24,7 @@ from headrace.config.sections import (
     Setting,
     SimulatorSettings,
     SparkSettings,
+    TransitSettings,
 )
 from headrace.config.settings import Settings
 from headrace.config.sources import Origin
@@ -34,6 +35,7 @@ __all__ = [
     "BrokerSettings",
     "SparkSettings",
     "SimulatorSettings",
+    "TransitSettings",
     "PathSettings",
     "Setting",
     "KEYS",

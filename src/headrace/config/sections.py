@@ -16,6 +16,7 @@ PREFIX = "HEADRACE_"
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 ResultEncoding = Literal["binary", "json"]
+Quantiles = Literal["kll", "exact"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 _MEMORY = r"^[1-9][0-9]*[mMgG]$"
@@ -202,6 +203,38 @@ class SimulatorSettings(Section):
     )
 
 
+class TransitSettings(Section):
+    """`[transit]`: what the jobs of the application know about the world."""
+
+    delay_quantiles: Quantiles = _setting(
+        "kll",
+        "How delay-distribution takes quantiles: by a sketch of bounded size, or exactly, of all delays.",
+        ", ".join(get_args(Quantiles)),
+    )
+    gtfs: Path | None = _setting(
+        None,
+        "The timetable that final-stop-distribution looks trips up in; that of the simulated fleet if not set.",
+        "a GTFS feed: a directory, or a zip file",
+    )
+    routing_url: str = _setting(
+        "",
+        "A routing service to ask for final stops, in place of a GTFS feed; GraphQL in the form of Digitransit's.",
+        'an address such as "https://api.digitransit.fi/routing/v2/hsl/gtfs/v1"; empty: none',
+        pattern=r"^$|^https?://[^\s/@]+(/\S*)?$",
+    )
+    routing_key: SecretStr | None = _setting(
+        None, "The subscription key that the routing service asks for.", "text; better in the environment"
+    )
+    routing_feed: str = _setting(
+        "HSL", "What the routing service calls the feed: the part before the colon of its identifiers.", "text"
+    )
+    routing_cache: Path | None = _setting(
+        None,
+        "Where answers of the routing service are kept; `cache/routing.sqlite` in paths.home if not set.",
+        "a file",
+    )
+
+
 class PathSettings(Section):
     """`[paths]`: where Headrace keeps what it writes."""
 
@@ -240,6 +273,7 @@ SECTIONS: dict[str, type[Section]] = {
     "broker": BrokerSettings,
     "spark": SparkSettings,
     "simulator": SimulatorSettings,
+    "transit": TransitSettings,
     "paths": PathSettings,
 }
 

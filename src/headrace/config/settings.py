@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from headrace.config.sections import KEYS, BrokerSettings, PathSettings, SimulatorSettings, SparkSettings
+from headrace.config.sections import (
+    KEYS,
+    BrokerSettings,
+    PathSettings,
+    SimulatorSettings,
+    SparkSettings,
+    TransitSettings,
+)
 from headrace.config.sources import DEFAULT, Found, Origin, config_error, file_to_read, unknown_key
 
 if TYPE_CHECKING:
@@ -37,6 +44,7 @@ class Settings(BaseModel):
     broker: BrokerSettings = Field(default_factory=BrokerSettings)
     spark: SparkSettings = Field(default_factory=SparkSettings)
     simulator: SimulatorSettings = Field(default_factory=SimulatorSettings)
+    transit: TransitSettings = Field(default_factory=TransitSettings)
     paths: PathSettings = Field(default_factory=PathSettings)
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
@@ -113,6 +121,11 @@ class Settings(BaseModel):
     def checkpoint_directory(self) -> Path:
         """Where jobs keep their checkpoints."""
         return self.spark.checkpoint_directory or self.paths.home / "checkpoints"
+
+    @property
+    def routing_cache(self) -> Path:
+        """Where answers of a routing service are kept."""
+        return self.transit.routing_cache or self.paths.home / "cache" / "routing.sqlite"
 
     @property
     def log_directory(self) -> Path:
