@@ -1,0 +1,183 @@
+"""What a job looks like, in the words of the protocol: made of the job's own description."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from headrace.engine.operator import (
+    IS_RETRACTION,
+    PANE_INDEX,
+    PANE_IS_LAST,
+    PANE_MODE,
+    PANE_TIMING,
+    WINDOW_END,
+    WINDOW_START,
+)
+from headrace.time.duration import MILLISECOND, SECOND
+from headrace.windows.assigners import Aligned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.stream import Display, Job
+
+ColumnType = Literal["number", "text", "time", "duration", "boolean", "cell", "list"]
+
+#: How long a value stays after its window, unless the job says otherwise or its windows are farther apart.
+DEFAULT_TIME_TO_LIVE = 5 * SECOND
+
+_FRAME = frozenset(
+    {"event_time", WINDOW_START, WINDOW_END, PANE_INDEX, PANE_TIMING, PANE_IS_LAST, PANE_MODE, IS_RETRACTION}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the results, as a browser sees it."""
+
+    name: str
+    type: ColumnType
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What the page is told about a job.
+
+    Args:
+        job: Its name.
+        title: Its name for people.
+        description: What it answers.
+        topic: Where its results are.
+        windows: Its windows in words.
+        step: Microseconds between the ends of two windows, if they are aligned.
+        keys: The columns that its results are keyed by.
+        display: How they are shown.
+        columns: The columns that entries carry.
+        schema: The types of those columns, and of the keys.
+        time_to_live: Microseconds for which a value is shown after its window, or after its event time.
+    """
+
+    job: str
+    title: str
+    description: str
+    topic: str
+    windows: str
+    step: int | None
+    keys: tuple[str, ...]
+    display: Display
+    columns: tuple[Column, ...]
+    schema: pl.Schema
+    time_to_live: int
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The columns that say where a result is; they travel beside the values, not among them."""
+        display = self.display
+        return tuple(
+            name for name in (display.cell, display.target, display.latitude, display.longitude) if name is not None
+        )
+
+    @property
+    def value_columns(self) -> tuple[Column, ...]:
+        """The columns that an entry's values hold."""
+        places = self.places
+        return tuple(column for column in self.columns if column.name not in places)
+
+    @property
+    def number_columns(self) -> tuple[str, ...]:
+        """The columns whose history is kept: what can be shown, or all numbers of a table."""
+        shown = tuple(value.column for value in self.display.values)
+        return shown or tuple(column.name for column in self.value_columns if column.type == "number")
+
+    @property
+    def keyed_by_cell(self) -> bool:
+        """Whether a result's key is its cell and nothing else."""
+        return self.display.cell is not None and self.keys == (self.display.cell,) and not self.display.each
+
+    def to_dict(self) -> dict[str, Any]:
+        """The declaration as the protocol has it."""
+        display = self.display
+        return {
+            "job": self.job,
+            "title": self.title,
+            "description": self.description,
+            "topic": self.topic,
+            "windows": self.windows,
+            "step": None if self.step is None else self.step // MILLISECOND,
+            "kind": display.kind,
+            "keys": list(self.keys),
+            "cell": display.cell,
+            "target": display.target,
+            "latitude": display.latitude,
+            "longitude": display.longitude,
+            "values": [{"column": value.column, "label": value.label, "unit": value.unit} for value in display.values],
+            "labels": list(display.labels),
+            "columns": [{"name": column.name, "type": column.type} for column in self.columns],
+            "scale": display.scale,
+            "domain": None if display.domain is None else list(display.domain),
+            "legend": display.legend,
+            "time_to_live": self.time_to_live // MILLISECOND,
+            "each": display.each,
+        }
+
+
+def declare(job: Job) -> Declaration:
+    """Say what a job looks like.
+
+    >>> from headrace.transit.jobs.vehicle_distribution import job
+    >>> shown = declare(job)
+    >>> shown.title, shown.display.kind, shown.step, shown.time_to_live
+    ('Vehicle distribution', 'cells', 5000000, 5000000)
+    """
+    display = job.picture
+    schema = job.stream.schema
+    step = _step(job)
+    cells = {name for name in (display.cell, display.target) if name is not None}
+    columns = tuple(Column(name, _type(name, kind, cells)) for name, kind in schema.items() if name not in _FRAME)
+    lives = display.time_to_live
+    if lives is None:
+        lives = max(DEFAULT_TIME_TO_LIVE, step or 0)
+    return Declaration(
+        job=job.name,
+        title=display.title or job.name.replace("-", " ").capitalize(),
+        description=job.description,
+        topic=job.result_topic,
+        windows=job.windows,
+        step=step,
+        keys=job.pipeline.result_keys,
+        display=display,
+        columns=columns,
+        schema=pl.Schema({name: schema[name] for name in schema if name not in _FRAME}),
+        time_to_live=lives,
+    )
+
+
+def declare_all(jobs: Iterable[Job]) -> dict[str, Declaration]:
+    """Say what several jobs look like, by name."""
+    return {job.name: declare(job) for job in jobs}
+
+
+def _step(job: Job) -> int | None:
+    """Microseconds between two windows; a stage in the same windows as the one before it has none of its own."""
+    for stage in reversed(job.pipeline.stages):
+        assigner = getattr(stage.operator, "assigner", None)
+        if isinstance(assigner, Aligned):
+            return assigner.every
+    return None
+
+
+def _type(name: str, kind: pl.DataType, cells: set[str]) -> ColumnType:
+    if name in cells or (kind == pl.UInt64 and (name == "cell" or name.endswith("_cell"))):
+        return "cell"
+    if kind.is_numeric():
+        return "number"
+    if kind == pl.Boolean:
+        return "boolean"
+    if isinstance(kind, pl.Datetime):
+        return "time"
+    if isinstance(kind, pl.Duration):
+        return "duration"
+    return "list" if kind.is_nested() else "text"
