@@ -261,6 +261,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "bad job name": (lambda: Job("Vehicle Count", counted()), r"job name 'Vehicle Count'.*lower-case"),
     "job name too long": (lambda: Job("a" * 64, counted()), r"63 at most"),
     "empty job name": (lambda: Job("", counted()), r"job name ''"),
+    "unknown delivery": (
+        lambda: Job("counts", counted(), delivery="twice"),  # type: ignore[arg-type]
+        r"delivery 'twice'.*exactly_once, at_least_once, at_most_once",
+    ),
     # Rows in process
     "rows for which source": (
         lambda: Runner(

@@ -104,7 +104,7 @@ def test_a_union_prints_its_parts_and_a_job_its_topics() -> None:
         "  key_by vehicle",
         "  window tumbling(10s)",
         "  aggregate n=count()",
-        "  to analytics.counts (late events to analytics.counts.late)",
+        "  to analytics.counts, exactly once (late events to analytics.counts.late)",
     ]
     assert job.windows == "tumbling(10s)"
     assert Job("other", job.stream, result_topic="somewhere").late_topic == "somewhere.late"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from headrace.errors import PlanError
 from headrace.stream import plan
@@ -20,6 +20,10 @@ RESULT_FIELDS = frozenset(
     {"job", "key", "idempotency_key", "ingestion_time", "newest_event_time", "newest_ingestion_time", "columns"}
 )
 
+#: What a reader may rely on after a crash: every result once, every result but some twice, or none twice but some lost.
+Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
+DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
+
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
@@ -33,6 +37,7 @@ class Job:
         description: One sentence for people.
         result_topic: Where results go; `analytics.<name>` unless told otherwise. Late events go to `<result
             topic>.late`.
+        delivery: What a reader may rely on when something crashes; see docs/delivery.md.
         display: What its results look like on the dashboard; chosen by their columns if not given.
     """
 
@@ -41,6 +46,7 @@ class Job:
     description: str = ""
     result_topic: str = field(default="")
     display: Display | None = None
+    delivery: Delivery = "exactly_once"
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -50,6 +56,10 @@ class Job:
             )
         if not self.result_topic:
             object.__setattr__(self, "result_topic", f"analytics.{self.name}")
+        if self.delivery not in DELIVERIES:
+            raise PlanError(
+                f"job {self.name!r} has the delivery {self.delivery!r}", hint=f"Choose one of {', '.join(DELIVERIES)}."
+            )
         taken = sorted(set(self.stream.schema) & RESULT_FIELDS)
         if taken:
             raise PlanError(
@@ -91,5 +101,6 @@ class Job:
     def explain(self) -> str:
         """Show the job's plan and topics."""
         lines = [f"{self.name}: {self.description}", self.stream.explain()]
-        lines.append(f"  to {self.result_topic} (late events to {self.late_topic})")
+        how = self.delivery.replace("_", " ")
+        lines.append(f"  to {self.result_topic}, {how} (late events to {self.late_topic})")
         return "\n".join(lines)
