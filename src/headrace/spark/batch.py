@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from headrace.broker import Topics
+from headrace.broker.ranges import LogEnds, Range
 from headrace.events import Codec
 from headrace.spark.arrow_stage import ArrowStage
 from headrace.spark.exchange import SPARK_SCHEMA, frames
-from headrace.spark.query import kafka_rows, source_topics
+from headrace.spark.kafka_source import KafkaPlan, range_rows
+from headrace.spark.query import source_topics
 from headrace.spark.work import StageWork, group_turn
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -65,7 +67,7 @@ def run_batch(
     """Run jobs over a closed range of offsets.
 
     Args:
-        spark: A session that has Spark's Kafka connector.
+        spark: A session.
         jobs: What to run.
         connection: The Kafka to read from.
         start: Where to begin.
@@ -76,27 +78,27 @@ def run_batch(
     """
     ordered = sorted(jobs, key=lambda job: job.name)
     topics = source_topics(ordered)
-    reader = (
-        spark.read.format("kafka")
-        .options(**connection.spark_options())
-        .option("subscribe", ",".join(topics))
-        .option("startingOffsets", _offsets(start))
-        .option("endingOffsets", _offsets(end))
-        .load()
-    )
     pipelines = {job.name: job.pipeline for job in ordered}
     known = dict.fromkeys(pipelines, BEGINNING)
-    stage = ArrowStage(pipelines, topics, key_groups, Codec(), known)
-    rows = kafka_rows(reader, topics).mapInArrow(stage, SPARK_SCHEMA)
+    stage = ArrowStage(pipelines, key_groups, Codec(), known)
+    plan = KafkaPlan(connection, topics, stage, tasks=spark.sparkContext.defaultParallelism)
+    rows = range_rows(spark, plan, _ranges(LogEnds(connection), topics, start, end))
     admin = Topics(connection)
     partitions = {name: len(admin.get(name).partitions) for name in topics}
     for level in range(max(len(pipeline.stages) for pipeline in pipelines.values())):
         work = StageWork(pipelines, key_groups, level, partitions, ended=to_the_end and level == 0)
         rows = rows.groupBy("group").applyInArrow(group_turn(work), SPARK_SCHEMA)
-    return _answers(rows, ordered, key_groups)
+    return answers_of(rows, ordered, key_groups)
 
 
-def _answers(rows: DataFrame, jobs: Sequence[Job], key_groups: int) -> dict[str, Answer]:
+def answers_of(rows: DataFrame, jobs: Sequence[Job], key_groups: int) -> dict[str, Answer]:
+    """Collect what left the last stage, by job.
+
+    Args:
+        rows: Exchange rows.
+        jobs: In the order of their numbers.
+        key_groups: Key groups per job.
+    """
     table = rows.toArrow()
     bodies: dict[tuple[int, str], list[bytes]] = defaultdict(list)
     columns = (table.column(name).to_pylist() for name in ("group", "kind", "body"))
@@ -117,11 +119,16 @@ def _answers(rows: DataFrame, jobs: Sequence[Job], key_groups: int) -> dict[str,
     return answers
 
 
-def _offsets(offsets: Offsets) -> str:
-    if isinstance(offsets, str):
-        return offsets
-    told: Mapping[str, dict[str, int]] = {
-        topic: {str(partition): offset for partition, offset in partitions.items()}
-        for topic, partitions in offsets.items()
-    }
-    return json.dumps(told)
+def _ranges(log: LogEnds, topics: Sequence[str], start: Offsets, end: Offsets) -> list[Range]:
+    places = log.partitions(topics)
+    begins, ends = log.begins(places), log.ends(places)
+
+    def offset(chosen: Offsets, topic: str, partition: int) -> int:
+        if isinstance(chosen, str):
+            return begins[topic, partition] if chosen == "earliest" else ends[topic, partition]
+        told = chosen[topic][partition]
+        # As Spark counts: -2 is the beginning, -1 the end.
+        return {-2: begins[topic, partition], -1: ends[topic, partition]}.get(told, told)
+
+    found = [Range(*place, offset(start, *place), offset(end, *place)) for place in places]
+    return [each for each in found if each.end > each.start]
