@@ -72,6 +72,9 @@ class Consumer:
         committed: Whether to leave out records of transactions that are under way or were given up.
         patience: Seconds for which Kafka may be gone before reading fails.
 
+    Attributes:
+        positions: The offset at which each (topic, partition) begins; negative for the beginning or the end.
+
     Raises:
         BrokerError: Kafka cannot be reached, or there is no such topic.
 
@@ -107,7 +110,9 @@ class Consumer:
         try:
             partitions = self._partitions(connection, topics)
             self._unread = {(p.topic, p.partition) for p in partitions}
-            self._client.assign(self._positions(partitions, start))
+            places = self._positions(partitions, start)
+            self.positions = {(place.topic, place.partition): place.offset for place in places}
+            self._client.assign(places)
         except BaseException:
             self._client.close()
             raise

@@ -101,7 +101,7 @@ class _Reporter:
         )
 
 
-def _run_in_thread(work: Any, stop: Stop) -> None:
+def run_in_thread(work: Any, stop: Stop) -> None:
     """Run in a thread of its own, since pyspark would take over Ctrl-C in the main one."""
     problems: list[BaseException] = []
 
@@ -188,7 +188,7 @@ def run(
             report(event)
             published(event)
 
-        _run_in_thread(lambda: run_jobs(chosen, options, tell, stop), stop)
+        run_in_thread(lambda: run_jobs(chosen, options, tell, stop), stop)
     if not json:
         terminal.line(report.summary())
         for job in chosen:
