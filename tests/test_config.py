@@ -77,8 +77,8 @@ def test_the_file_can_be_named_by_variable_or_argument(tmp_path: Path) -> None:
     [
         ("[broker]\nprt = 1", "headrace.toml:2: there is no setting 'broker.prt'", "Did you mean broker.port?"),
         ("[brokr]\nport = 1", "headrace.toml:1: there is no section 'brokr'", "Did you mean [broker]?"),
-        ("port = 1", "headrace.toml:1: there is no section 'port'", "Did you mean broker.port? Put it below"),
-        ("[zzz]\na = 1", "no section 'zzz'", "Sections: broker, spark, simulator, transit, paths."),
+        ("port = 1", "headrace.toml:1: there is no section 'port'", ".port? Put it below"),
+        ("[zzz]\na = 1", "no section 'zzz'", "Sections: broker, spark, simulator, transit, dashboard, paths."),
         ("broker = 3", "broker is 3, but it is the name of a section", "[broker]"),
         ("[broker]\nport = 'abc'", "headrace.toml:2: broker.port is 'abc'", "from 0 to 65535"),
         ("[broker]\nport = 70000", "broker.port is 70000", "from 0 to 65535"),

@@ -235,6 +235,51 @@ class TransitSettings(Section):
     )
 
 
+class DashboardSettings(Section):
+    """`[dashboard]`: where the live map is served, and who may see it."""
+
+    host: str = _setting(
+        "127.0.0.1",
+        "Address to listen on. Any other than a loopback address needs dashboard.token or dashboard.proxy_header.",
+        'an address such as "127.0.0.1" or "0.0.0.0"',
+        pattern=r"^[0-9A-Za-z.:_-]+$",
+    )
+    port: Annotated[int, Number] = _setting(
+        8080,
+        "Port to listen on. If you do not set it and 8080 is taken, the next free one is used.",
+        "a whole number from 0 to 65535; 0 means any free port",
+        ge=0,
+        le=65535,
+    )
+    token: SecretStr | None = _setting(
+        None, "What a visitor has to show, as a bearer token or once in the address.", "text of 16 characters or more"
+    )
+    proxy_header: str = _setting(
+        "",
+        "The header in which a reverse proxy names the user it has let in; empty: there is none.",
+        'the name of a header, such as "X-Forwarded-User"',
+        pattern=r"^[A-Za-z0-9-]*$",
+    )
+    proxies: str = _setting(
+        "127.0.0.1,::1", "The addresses that dashboard.proxy_header is believed from.", "addresses, with commas"
+    )
+    origins: str = _setting(
+        "",
+        "Origins whose pages may ask too, and names under which a proxy serves the dashboard.",
+        'origins with commas: "https://map.example.org,https://ops.example.org"',
+        pattern=r"^$|^https?://[^\s,/]+(,https?://[^\s,/]+)*$",
+    )
+    map_style: str = _setting(
+        "",
+        "An online style for the base map; empty: the one that needs no network.",
+        "the URL of a MapLibre style",
+        pattern=r"^$|^https?://[^\s]+$",
+    )
+    viewers: Annotated[int, Number] = _setting(
+        1000, "How many browsers and programs may watch at a time.", "a whole number from 1 to 100000", ge=1, le=100_000
+    )
+
+
 class PathSettings(Section):
     """`[paths]`: where Headrace keeps what it writes."""
 
@@ -274,6 +319,7 @@ SECTIONS: dict[str, type[Section]] = {
     "spark": SparkSettings,
     "simulator": SimulatorSettings,
     "transit": TransitSettings,
+    "dashboard": DashboardSettings,
     "paths": PathSettings,
 }
 

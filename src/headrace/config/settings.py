@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from headrace.config.sections import (
     KEYS,
     BrokerSettings,
+    DashboardSettings,
     PathSettings,
     SimulatorSettings,
     SparkSettings,
@@ -45,6 +46,7 @@ class Settings(BaseModel):
     spark: SparkSettings = Field(default_factory=SparkSettings)
     simulator: SimulatorSettings = Field(default_factory=SimulatorSettings)
     transit: TransitSettings = Field(default_factory=TransitSettings)
+    dashboard: DashboardSettings = Field(default_factory=DashboardSettings)
     paths: PathSettings = Field(default_factory=PathSettings)
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)

@@ -85,6 +85,7 @@ class Arrivals:
         self.rates: dict[str, Rate] = {job: Rate() for job in jobs}
         self.latencies: dict[tuple[str, str], Samples] = defaultdict(Samples)
         self.refused: Counter[str] = Counter()
+        self.last: dict[str, float] = {}
         self.lock = threading.Lock()
 
     def take(self, job: str, frame: pl.DataFrame, *, refused: int, since: int, now: float) -> None:
@@ -101,6 +102,8 @@ class Arrivals:
         with self.lock:
             self.rates[job].add(frame.height, now=now)
             self.refused[job] += refused
+            if frame.height:
+                self.last[job] = now
             for name, values in _latencies(frame, since=since, read=read):
                 self.latencies[job, name].add(values, now=now)
 

@@ -113,10 +113,11 @@ class Viewers:
                 loop.call_soon_threadsafe(self._wake.set)
 
     def show_status(self, status: dict[str, Any]) -> None:
-        """Let the viewers have a new status, if it is one."""
+        """Let the viewers have a new status, if anything but its figures has changed."""
         number, before = self._status
-        if status != before:
-            self._status = (number + 1, status)
+        changed = _states(status) != _states(before)
+        self._status = (number + changed, status)
+        if changed:
             self._wake.set()
 
     def show_pipeline(self, figures: dict[str, Any]) -> None:
@@ -271,3 +272,8 @@ class Viewers:
             self.answers.add([(now - sent_at) * 1000], now=now)
         if waited:
             self._wake.set()
+
+
+def _states(status: dict[str, Any]) -> object:
+    jobs = status.get("jobs", {})
+    return status.get("broker"), {job: (told["state"], told["text"]) for job, told in jobs.items()}

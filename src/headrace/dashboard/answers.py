@@ -1,0 +1,149 @@
+"""The shapes of the REST answers, for OpenAPI. Times are milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+
+class Value(BaseModel):
+    """A column that can be shown as the value of a picture."""
+
+    column: str
+    label: str
+    unit: str
+
+
+class Column(BaseModel):
+    """A column of a job's results."""
+
+    name: str
+    type: Literal["number", "text", "time", "duration", "boolean", "cell", "list"]
+
+
+class JobStatus(BaseModel):
+    """How a job's results are doing."""
+
+    state: Literal["waiting", "live", "silent", "stopped", "missing"]
+    text: str = Field(description="What is wrong and what to do; empty when all is well.")
+    entries: int
+    newest: int | None
+
+
+class JobAnswer(BaseModel):
+    """What a job looks like, and how it is doing."""
+
+    job: str
+    title: str
+    description: str
+    topic: str
+    windows: str
+    step: int | None
+    kind: Literal["cells", "arcs", "edges", "points", "table", "chart"]
+    keys: list[str]
+    cell: str | None
+    target: str | None
+    latitude: str | None
+    longitude: str | None
+    values: list[Value]
+    labels: list[str]
+    columns: list[Column]
+    scale: Literal["sequential", "diverging"]
+    domain: tuple[float, float] | None
+    legend: str
+    time_to_live: int
+    each: bool
+    status: JobStatus
+
+
+class JobsAnswer(BaseModel):
+    """All jobs."""
+
+    jobs: list[JobAnswer]
+
+
+class Entry(BaseModel):
+    """What is shown for one key."""
+
+    key: str
+    cell: str | None = Field(description="H3 cell as hexadecimal text.")
+    target: str | None
+    latitude: float | None = Field(description="Of the point, or of the middle of the cell.")
+    longitude: float | None
+    window_start: int | None
+    window_end: int | None
+    event_time: int
+    expires_at: int
+    published: int
+    values: dict[str, Any]
+
+
+class CellsAnswer(BaseModel):
+    """The current state of a job."""
+
+    job: str
+    version: int
+    total: int = Field(description="Entries that match, also those beyond the limit.")
+    truncated: bool
+    cells: list[Entry]
+
+
+class HistoryPoint(BaseModel):
+    """What a key was worth at one time."""
+
+    event_time: int
+    window_end: int | None
+    values: dict[str, float | None]
+
+
+class HistoryAnswer(BaseModel):
+    """The last hour of a key."""
+
+    job: str
+    key: str
+    points: list[HistoryPoint]
+
+
+class MapConfig(BaseModel):
+    """Where the map begins, and an online style if one is set."""
+
+    style: str | None
+    center: tuple[float, float] = Field(description="Longitude, latitude.")
+    zoom: float
+
+
+class ConfigAnswer(BaseModel):
+    """What the page needs to know before it starts."""
+
+    title: str
+    version: str
+    map: MapConfig
+
+
+class BrokerAnswer(BaseModel):
+    """Whether results can be read."""
+
+    state: Literal["connecting", "connected", "gone"]
+    since: int
+    text: str
+
+
+class StatusAnswer(BaseModel):
+    """How everything is doing."""
+
+    broker: BrokerAnswer
+    jobs: dict[str, JobStatus]
+
+
+class HealthAnswer(BaseModel):
+    """Whether the dashboard can do its work."""
+
+    status: Literal["ok", "unavailable"]
+    detail: str = ""
+
+
+class ProblemAnswer(BaseModel):
+    """Why there is no answer."""
+
+    detail: str

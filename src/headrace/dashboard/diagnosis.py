@@ -1,0 +1,293 @@
+"""What is wrong with the pipeline, in sentences that say what to do. Figures in, judgements out.
+
+Each stage of an event's way (ingestion, Kafka, Spark, results, dashboard) is judged on its own: `ok`, `warning`,
+`error`, or `unknown` where there is nothing to judge by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Severity = Literal["ok", "warning", "error", "unknown"]
+JobState = Literal["waiting", "live", "silent", "stopped", "missing"]
+
+#: Seconds without an event, without a word from a run.
+NO_EVENTS = 10.0
+NO_WORD = 15.0
+#: Seconds of incoming events that wait in Kafka: worth a look, and trouble.
+BACKLOG_WARNING = 10.0
+BACKLOG_ERROR = 60.0
+#: Milliseconds that a micro-batch may take before it is worth a look.
+SLOW_BATCH = 5_000
+#: Milliseconds by which event time may be behind the clock before it is worth a look; from a day on it is a replay.
+WATERMARK_LAG = 60_000
+REPLAY = 86_400_000
+#: The share of events that may be late or dead before it is worth a look.
+LOSSES = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What is known of a query."""
+
+    query: str
+    jobs: tuple[str, ...]
+    state: str
+    detail: str = ""
+    silent: float = 0.0
+    restarts: int = 0
+    batch_ms: float | None = None
+    rows_in: float = 0.0
+    late: float = 0.0
+    dead_letters: float = 0.0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is at work, as far as it is known."""
+        return self.state in ("starting", "warming", "running", "restarting") and self.silent < NO_WORD
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is known of a job's results.
+
+    Args:
+        job: Its name.
+        topic: Its result topic.
+        missing: Whether that topic is not there.
+        entries: How many values are shown.
+        silent: Seconds since the last result, None if there was none.
+        step: Seconds between two windows; None where results come when they come.
+        run: The query that runs it.
+        watermark_lag: Milliseconds from its watermark to the clock.
+        backlog: Records that it has not read yet.
+        refused: Records of its topic that were no results.
+    """
+
+    job: str
+    topic: str
+    missing: bool = False
+    entries: int = 0
+    silent: float | None = None
+    step: float | None = None
+    run: RunFacts | None = None
+    watermark_lag: int | None = None
+    backlog: int | None = None
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that is judged."""
+
+    broker: str = "connected"
+    broker_text: str = ""
+    incoming: float | None = None
+    since_event: float | None = None
+    dead: float = 0.0
+    runs: tuple[RunFacts, ...] = ()
+    jobs: tuple[JobFacts, ...] = ()
+    viewers: int = 0
+    behind: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is to be said about a stage."""
+
+    severity: Severity = "ok"
+    texts: tuple[str, ...] = field(default=())
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return " ".join(self.texts)
+
+
+_ORDER: dict[Severity, int] = {"ok": 0, "unknown": 1, "warning": 2, "error": 3}
+
+
+class _Verdict:
+    """Gathers findings; the worst one is the stage's."""
+
+    def __init__(self, severity: Severity = "ok") -> None:
+        self.severity: Severity = severity
+        self.texts: list[str] = []
+
+    def say(self, severity: Severity, text: str) -> None:
+        self.texts.append(text)
+        if _ORDER[severity] > _ORDER[self.severity]:
+            self.severity = severity
+
+    def done(self) -> Judgement:
+        return Judgement(self.severity, tuple(self.texts))
+
+
+def diagnose(facts: Facts) -> dict[str, Judgement]:
+    """Judge every stage.
+
+    >>> diagnose(Facts(broker="gone", broker_text="Cannot reach Kafka at 127.0.0.1:9092."))["kafka"].severity
+    'error'
+    """
+    gone = facts.broker == "gone"
+    return {
+        "ingest": Judgement("unknown") if gone else _ingest(facts),
+        "kafka": _kafka(facts),
+        "spark": Judgement("unknown") if gone else _spark(facts),
+        "results": Judgement("unknown") if gone else _results(facts),
+        "dashboard": _dashboard(facts),
+    }
+
+
+def _ingest(facts: Facts) -> Judgement:
+    if facts.incoming is None:
+        return Judgement("unknown")
+    verdict = _Verdict()
+    if facts.since_event is None or facts.since_event >= NO_EVENTS:
+        since = "yet" if facts.since_event is None else f"for {facts.since_event:.0f} s"
+        verdict.say(
+            "warning",
+            f"No events have come in {since}. Start a feed: headrace simulate, headrace replay or headrace ingest.",
+        )
+    elif facts.incoming and facts.dead > LOSSES * facts.incoming:
+        verdict.say(
+            "warning",
+            f"{facts.dead:.1f} dead letters a second beside {facts.incoming:.0f} events. Look at why: "
+            "headrace tail input.dead-letter.",
+        )
+    return verdict.done()
+
+
+def _kafka(facts: Facts) -> Judgement:
+    if facts.broker == "gone":
+        return Judgement("error", (facts.broker_text or "Kafka cannot be reached. Start it: headrace broker start.",))
+    if facts.broker == "connecting":
+        return Judgement("unknown")
+    verdict = _Verdict()
+    for job in facts.jobs:
+        rate = facts.incoming or 0.0
+        if (
+            job.backlog is None
+            or job.run is None
+            or not job.run.alive
+            or job.backlog <= max(rate, 100.0) * BACKLOG_WARNING
+        ):
+            continue
+        seconds = job.backlog / max(rate, 1.0)
+        severity: Severity = "error" if job.backlog > max(rate, 100.0) * BACKLOG_ERROR else "warning"
+        verdict.say(
+            severity,
+            f"{job.job} has {job.backlog:,} events to catch up with ({seconds:.0f} s of input). If this grows, "
+            "give Spark more cores (spark.master) or run fewer jobs beside each other.",
+        )
+    return verdict.done()
+
+
+def _spark(facts: Facts) -> Judgement:
+    if not facts.runs:
+        return Judgement("unknown", ("No run has been heard of. Start one: headrace run --all.",))
+    verdict = _Verdict()
+    for run in facts.runs:
+        _judge_run(run, verdict)
+    for job in facts.jobs:
+        lag = job.watermark_lag
+        if lag is not None and WATERMARK_LAG < lag < REPLAY and job.run is not None and job.run.alive:
+            verdict.say(
+                "warning",
+                f"Event time of {job.job} is {lag / 1000:.0f} s behind the clock: it is catching up, or a source "
+                "partition holds it back (headrace watermarks).",
+            )
+    return verdict.done()
+
+
+def _judge_run(run: RunFacts, verdict: _Verdict) -> None:
+    command = f"headrace run {' '.join(run.jobs)}"
+    if run.state == "failed":
+        verdict.say("error", f"{run.query} has failed: {run.detail or 'see its log'}. Start it again: {command}.")
+    elif run.state in ("stopped", "stopping"):
+        verdict.say("error", f"{run.query} has been stopped. Start it again: {command}.")
+    elif run.silent >= NO_WORD:
+        verdict.say(
+            "error",
+            f"{run.query} fell silent {run.silent:.0f} s ago without saying that it stopped. Look at its log, or "
+            f"start it again: {command}.",
+        )
+    elif run.state != "running":
+        verdict.say("warning", f"{run.query} is {run.state}. {run.detail}".strip())
+    if run.restarts:
+        times = "once" if run.restarts == 1 else f"{run.restarts} times"
+        verdict.say("warning", f"{run.query} was started again {times}. Its log says why.")
+    if run.alive and run.batch_ms is not None and run.batch_ms > SLOW_BATCH:
+        verdict.say(
+            "warning",
+            f"A micro-batch of {run.query} takes {run.batch_ms / 1000:.1f} s. Give Spark more cores, or limit "
+            "spark.max_events_per_batch.",
+        )
+    if run.alive and run.rows_in and run.late > LOSSES * run.rows_in:
+        verdict.say(
+            "warning",
+            f"{100 * run.late / run.rows_in:.1f} % of the events come too late for {run.query}. `headrace watermarks` "
+            "recommends a longer delay.",
+        )
+
+
+def _results(facts: Facts) -> Judgement:
+    verdict = _Verdict("ok" if any(job.silent is not None for job in facts.jobs) else "unknown")
+    for job in facts.jobs:
+        state, text = job_state(job)
+        if state in ("silent", "missing"):
+            verdict.say("warning", text)
+        if job.refused:
+            verdict.say(
+                "warning",
+                f"{job.refused:,} records of {job.topic} are no results of {job.job} and were left out. Another "
+                "program writes there, or the job's columns have changed.",
+            )
+    return verdict.done()
+
+
+def _dashboard(facts: Facts) -> Judgement:
+    if facts.behind and 2 * facts.behind >= facts.viewers:
+        return Judgement(
+            "warning",
+            (f"{facts.behind} of {facts.viewers} viewers do not keep up; they get the newest state, less often.",),
+        )
+    return Judgement()
+
+
+def job_state(job: JobFacts) -> tuple[JobState, str]:
+    """The state of a job's results, and a sentence about it where something is missing. It has no figures that tick.
+
+    >>> job_state(JobFacts("speeds", "analytics.speeds", missing=True))[0]
+    'missing'
+    """
+    command = f"headrace run {job.job}"
+    run = job.run
+    if job.missing:
+        return "missing", f"There is no topic {job.topic} yet. Start the job: {command}."
+    if run is not None and run.state == "failed":
+        return "stopped", f"The job has failed: {run.detail or 'see its log'}. Start it again: {command}."
+    if run is not None and run.state in ("stopped", "stopping"):
+        return "stopped", f"The job has been stopped. Start it again: {command}."
+    if run is not None and run.silent >= NO_WORD:
+        return "stopped", f"The job fell silent without saying that it stopped. Start it again: {command}."
+    if job.silent is None:
+        return "waiting", _waiting(job)
+    # A pattern answers when something happens; windows answer one after the other.
+    patience = None if job.step is None else max(NO_WORD, 3 * job.step)
+    if patience is not None and job.silent > patience:
+        if run is None:
+            return "silent", f"No new results come. Is the job running? Start it: {command}."
+        return "silent", "The job runs, but no new results come: its input may have stopped (headrace simulate)."
+    return "live", ""
+
+
+def _waiting(job: JobFacts) -> str:
+    if job.run is None:
+        return f"No results yet. Is the job running? Start it: headrace run {job.job}."
+    if job.run.state in ("starting", "warming"):
+        return "Spark is starting; the first results come after 20 to 40 s."
+    if job.step is None:
+        return "The job runs; nothing that it looks for has happened yet."
+    return "The job runs; its first window has not ended yet."

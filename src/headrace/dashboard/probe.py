@@ -1,0 +1,264 @@
+"""Looks at the pipeline from outside, in a thread: what runs say of themselves, and how far they are behind in Kafka.
+
+Runs publish their progress to `headrace.progress` and commit their offsets to the consumer group `headrace.<job>`;
+both can be read from anywhere. How much comes in is told by how fast the ends of the input topics move.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headrace.broker.consumer import Consumer
+from headrace.broker.topics import DEAD_LETTERS
+from headrace.dashboard.samples import Rate, Samples
+from headrace.errors import BrokerError
+from headrace.spark.lag import group_of
+from headrace.spark.publishing import PROGRESS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.broker import Connection
+    from headrace.stream import Job
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at the offsets.
+_EVERY = 2.0
+_TIMEOUT = 5.0
+_RETRY = 2.0
+_TOTALS = ("rows_in", "results", "late", "dead_letters")
+#: Queries that are remembered, at most.
+_MOST_RUNS = 100
+
+
+@dataclass
+class Run:
+    """What a query said last, and how it went so far.
+
+    Times are in milliseconds; `heard` is the reading of the monotonic clock when it was last heard of.
+    """
+
+    query: str
+    jobs: tuple[str, ...] = ()
+    state: str = "unknown"
+    detail: str = ""
+    started: int = 0
+    at: int = 0
+    heard: float = 0.0
+    restarts: int = 0
+    batch: dict[str, Any] = field(default_factory=dict)
+    rates: dict[str, Rate] = field(default_factory=lambda: {name: Rate() for name in _TOTALS})
+    durations: Samples = field(default_factory=Samples)
+    _totals: dict[str, int] = field(default_factory=dict)
+    _own_restarts: int = 0
+    _processes: int = 0
+
+    def hear(self, told: Mapping[str, Any], *, now: float, fresh: bool) -> None:
+        """Take a record of the progress topic.
+
+        Args:
+            told: What it says.
+            now: The reading of the monotonic clock.
+            fresh: Whether it was written just now; an old one says how things were, not how fast they go.
+        """
+        started = _whole(told.get("started"))
+        again = started != self.started
+        if again:
+            self._processes += 1
+            self._totals = {}
+        self.started = started
+        self.jobs = tuple(str(job) for job in told.get("jobs") or ())
+        self.state, self.detail = str(told.get("state") or "unknown"), str(told.get("detail") or "")
+        self.at = _whole(told.get("at"))
+        self.heard = now if fresh else now - max(0.0, time.time() - self.at / 1000)
+        self._own_restarts = _whole(told.get("restarts"))
+        self.restarts = self._own_restarts + self._processes - 1
+        batch = told.get("batch")
+        self.batch = batch if isinstance(batch, dict) else {}
+        totals = told.get("totals")
+        for name in _TOTALS:
+            total = _whole(totals.get(name)) if isinstance(totals, dict) else 0
+            if fresh and name in self._totals and total >= self._totals[name]:
+                self.rates[name].add(total - self._totals[name], now=now)
+            self._totals[name] = total
+        if fresh and isinstance(self.batch.get("duration_ms"), int):
+            self.durations.add([self.batch["duration_ms"]], now=now)
+
+    def watermark(self, job: str) -> int | None:
+        """The watermark of a job in milliseconds."""
+        marks = self.batch.get("watermarks")
+        text = marks.get(job) if isinstance(marks, dict) else None
+        try:
+            return round(datetime.fromisoformat(text).timestamp() * 1000) if isinstance(text, str) else None
+        except (ValueError, OverflowError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a job is behind in one partition."""
+
+    job: str
+    topic: str
+    partition: int
+    end: int
+    committed: int | None
+
+    @property
+    def backlog(self) -> int | None:
+        """Records that the job has not read yet."""
+        return None if self.committed is None else max(0, self.end - self.committed)
+
+
+class Probe:
+    """Follows the pipeline.
+
+    Args:
+        connection: Where Kafka is.
+        jobs: The jobs that are shown.
+        heard: Is called from the probe's thread with a job's watermark in milliseconds.
+    """
+
+    def __init__(self, connection: Connection, jobs: Sequence[Job], heard: Callable[[str, int], None]) -> None:
+        self._connection = connection
+        self._sources = {job.name: tuple(job.sources) for job in jobs}
+        self._heard = heard
+        self._stop = threading.Event()
+        self._admin = AdminClient(connection.client_config())
+        self._ends: dict[tuple[str, int], int] = {}
+        self.lock = threading.Lock()
+        self.runs: dict[str, Run] = {}
+        self.partitions: list[PartitionLag] = []
+        self.incoming = Rate()
+        self.dead = Rate()
+        self.last_event: float | None = None
+        self._threads = [
+            threading.Thread(target=self._forever, args=(work,), name=f"dashboard {name}", daemon=True)
+            for name, work in (("progress", self._follow_runs), ("offsets", self._look_at_offsets))
+        ]
+
+    def start(self) -> None:
+        """Begin to look."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=5)
+
+    def run_of(self, job: str) -> Run | None:
+        """The query that ran a job last, as far as we heard."""
+        with self.lock:
+            return max((run for run in self.runs.values() if job in run.jobs), key=lambda run: run.at, default=None)
+
+    def _forever(self, work: Callable[[], None]) -> None:
+        while not self._stop.is_set():
+            try:
+                work()
+            except (BrokerError, KafkaException) as problem:
+                # The reader of results tells people that Kafka is gone; here it only means that nothing is known.
+                log.debug("the pipeline cannot be seen: %s", problem)
+                self._stop.wait(_RETRY)
+
+    # ---------------------------------------------------------------- what runs say
+
+    def _follow_runs(self) -> None:
+        began = time.time_ns() // 1000
+        with Consumer(self._connection, [PROGRESS], follow=True, patience=_RETRY) as consumer:
+            while not self._stop.is_set():
+                for record in consumer.read(timeout=0.5):
+                    self.hear(record.value, fresh=record.timestamp >= began, now=time.monotonic())
+
+    def hear(self, value: bytes | None, *, fresh: bool, now: float) -> None:
+        """Take a record of the progress topic; what cannot be read is left alone."""
+        try:
+            told = json.loads(value or b"")
+        except ValueError:
+            return
+        if not isinstance(told, dict) or not isinstance(told.get("query"), str):
+            return
+        with self.lock:
+            run = self.runs.setdefault(told["query"], Run(told["query"]))
+            run.hear(told, now=now, fresh=fresh)
+            while len(self.runs) > _MOST_RUNS:
+                self.runs.pop(min(self.runs.values(), key=lambda run: run.at).query)
+        if fresh:
+            for job in run.jobs:
+                mark = run.watermark(job)
+                if mark is not None:
+                    self._heard(job, mark)
+
+    # ---------------------------------------------------------------- offsets
+
+    def _look_at_offsets(self) -> None:
+        while not self._stop.wait(_EVERY):
+            there = self._admin.list_topics(timeout=_TIMEOUT).topics
+            wanted = {topic for topics in self._sources.values() for topic in topics} | {DEAD_LETTERS}
+            places = [
+                TopicPartition(topic, number)
+                for topic in wanted
+                if topic in there
+                for number in there[topic].partitions
+            ]
+            ends = self._end_offsets(places)
+            committed = {job: self._committed(job) for job in self._sources}
+            self._take(ends, committed, now=time.monotonic())
+
+    def _take(
+        self, ends: dict[tuple[str, int], int], committed: dict[str, dict[tuple[str, int], int]], *, now: float
+    ) -> None:
+        events = dead = 0
+        for place, end in ends.items():
+            more = max(0, end - self._ends.get(place, end))
+            if place[0] == DEAD_LETTERS:
+                dead += more
+            else:
+                events += more
+        lags = [
+            PartitionLag(job, topic, number, end, committed[job].get((topic, number)))
+            for job, topics in self._sources.items()
+            for (topic, number), end in sorted(ends.items())
+            if topic in topics
+        ]
+        with self.lock:
+            if self._ends:
+                self.incoming.add(events, now=now)
+                self.dead.add(dead, now=now)
+            if events:
+                self.last_event = now
+            self._ends, self.partitions = ends, lags
+
+    def _end_offsets(self, places: Sequence[TopicPartition]) -> dict[tuple[str, int], int]:
+        if not places:
+            return {}
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = self._admin.list_offsets(dict.fromkeys(places, latest), request_timeout=_TIMEOUT)
+        return {(place.topic, place.partition): int(future.result(_TIMEOUT).offset) for place, future in asked.items()}
+
+    def _committed(self, job: str) -> dict[tuple[str, int], int]:
+        group = ConsumerGroupTopicPartitions(group_of(job))
+        try:
+            futures = self._admin.list_consumer_group_offsets([group], request_timeout=_TIMEOUT).values()
+            held = next(iter(futures)).result(_TIMEOUT).topic_partitions
+        except KafkaException as problem:
+            # No such group, or no right to see it: then the lag is not known.
+            log.debug("offsets of %s cannot be seen: %s", job, problem)
+            return {}
+        return {(place.topic, place.partition): place.offset for place in held if place.offset >= 0}
+
+
+def _whole(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0

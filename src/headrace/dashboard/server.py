@@ -1,0 +1,246 @@
+"""The dashboard as a process: its parts put together, listening, and ending well."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import socketio
+import uvicorn
+
+from headrace.broker.ports import port_owner
+from headrace.dashboard.access import Access, Gate
+from headrace.dashboard.api import VERSION, make_api
+from headrace.dashboard.board import Board
+from headrace.dashboard.declaration import declare_all
+from headrace.dashboard.figures import Figures
+from headrace.dashboard.metrics import DashboardCollector, make_registry
+from headrace.dashboard.pages import Pages
+from headrace.dashboard.probe import Probe
+from headrace.dashboard.reader import Reader
+from headrace.dashboard.viewers import MOST_VIEWERS, Viewers
+from headrace.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from headrace.broker import Connection
+    from headrace.stream import Job
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at the pipeline.
+_GATHER = 1.0
+#: What a client may send in one message; a subscription is a few hundred bytes.
+_MOST_BYTES = 100_000
+_GRACE = 2
+#: How many ports after the wanted one are tried.
+_MORE_PORTS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class DashboardOptions:
+    """How the dashboard is served.
+
+    Args:
+        access: Who may ask.
+        title: What the page is called.
+        style: The URL of an online map style; empty: the map without the network.
+        center: Longitude and latitude where the map begins.
+        zoom: How near.
+        viewers: Viewers at a time, at most.
+    """
+
+    access: Access = field(default_factory=Access)
+    title: str = "Headrace"
+    style: str = ""
+    center: tuple[float, float] = (24.94, 60.19)
+    zoom: float = 10.5
+    viewers: int = MOST_VIEWERS
+
+
+class Dashboard:
+    """Everything behind the page.
+
+    Args:
+        connection: Where Kafka is.
+        jobs: What is shown, in this order.
+        options: How.
+        pages: The files of the page.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        jobs: Sequence[Job],
+        options: DashboardOptions | None = None,
+        *,
+        pages: Pages | None = None,
+    ) -> None:
+        self.options = options or DashboardOptions()
+        self.started = time.time_ns() // 1_000_000
+        self.boards = {name: Board(declaration) for name, declaration in declare_all(jobs).items()}
+        self.sockets = socketio.AsyncServer(
+            async_mode="asgi",
+            # The gate in front has decided who may ask; it knows the origins.
+            cors_allowed_origins=[],
+            max_http_buffer_size=_MOST_BYTES,
+            # A viewer's messages are taken in the order in which it sent them.
+            async_handlers=False,
+            logger=False,
+            engineio_logger=False,
+        )
+        self.viewers = Viewers(self.sockets, self.boards, greeting=self._greeting, most=self.options.viewers)
+        self.reader = Reader(connection, self.boards, self.viewers.changed)
+        self.probe = Probe(connection, jobs, self._heard_watermark)
+        self.figures = Figures(self.boards, self.reader, self.probe, self.viewers)
+        collector = DashboardCollector(self.boards, self.reader, self.viewers, self.figures)
+        self.api = make_api(
+            self.boards,
+            self.figures,
+            make_registry(collector),
+            pages or Pages(),
+            title=self.options.title,
+            map_config={
+                "style": self.options.style or None,
+                "center": list(self.options.center),
+                "zoom": self.options.zoom,
+            },
+        )
+        both = socketio.ASGIApp(self.sockets, self.api, socketio_path="socket.io")
+        self.app = Gate(both, self.options.access)
+
+    def _greeting(self) -> list[tuple[str, Any]]:
+        now = time.time_ns() // 1_000_000
+        return [
+            ("hello", {"server": "headrace", "version": VERSION, "now": now, "started": self.started}),
+            ("declarations", [board.declaration.to_dict() for board in self.boards.values()]),
+        ]
+
+    def _heard_watermark(self, job: str, watermark: int) -> None:
+        board = self.boards.get(job)
+        if board is not None:
+            board.hear(watermark, now=time.monotonic())
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Read, look and send while the block runs; the caller serves `app`."""
+        self.figures.gather()
+        tasks = [asyncio.create_task(self.viewers.run()), asyncio.create_task(self._gather())]
+        self.reader.start()
+        self.probe.start()
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        self.reader.stop()
+        self.probe.stop()
+
+    async def _gather(self) -> None:
+        while True:
+            self.figures.gather()
+            self.viewers.show_status(self.figures.status)
+            self.viewers.show_pipeline(self.figures.pipeline)
+            await asyncio.sleep(_GATHER)
+
+
+def listen(host: str, port: int, *, insist: bool) -> socket.socket:
+    """Listen on a port, or on the next free one after it.
+
+    Args:
+        host: The address.
+        port: The port; 0: any.
+        insist: Whether another port will not do.
+
+    Raises:
+        EnvironmentProblem: The port is taken, or the address is not ours.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for candidate in range(port, min(port + (1 if insist or port == 0 else _MORE_PORTS), 65536)):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, candidate))
+            listener.listen(512)
+        except OSError as problem:
+            listener.close()
+            if problem.errno != errno.EADDRINUSE:
+                raise EnvironmentProblem(
+                    f"The dashboard cannot listen on {host} port {candidate}: {problem.strerror}",
+                    hint="Choose another address or port (dashboard.host, dashboard.port); below 1024 needs rights.",
+                ) from problem
+            continue
+        listener.setblocking(False)
+        return listener
+    owner = port_owner(port)
+    raise EnvironmentProblem(
+        f"Port {port} for the dashboard is taken" + (f" by {owner}" if owner else ""),
+        hint="Stop that process, or choose another port: --port.",
+    )
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a browser finds what is served on a socket."""
+    host, port = listener.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{'127.0.0.1' if host == '0.0.0.0' else name}:{port}"  # noqa: S104 - compared, not bound
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves the signals to us: uvicorn would raise them again after it has ended well."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(dashboard: Dashboard, listener: socket.socket, *, ready: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C or SIGTERM.
+
+    Args:
+        dashboard: What to serve.
+        listener: Where.
+        ready: Is told the address when it can be opened.
+    """
+    asyncio.run(_serve(dashboard, listener, ready))
+
+
+async def _serve(dashboard: Dashboard, listener: socket.socket, ready: Callable[[str], None]) -> None:
+    config = uvicorn.Config(
+        dashboard.app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # 200 viewers would have the same message compressed 200 times.
+        ws_per_message_deflate=False,
+        ws_max_size=_MOST_BYTES,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    async with dashboard.running():
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        while not server.started and not task.done():
+            await asyncio.sleep(0.01)
+        if server.started:
+            ready(url_of(listener))
+        await task
