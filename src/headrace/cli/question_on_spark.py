@@ -1,0 +1,135 @@
+"""How `headrace sql --engine spark` answers a query: as a batch over files or topics, or as a stream over topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from headrace.cli.options import UsageError
+from headrace.cli.progress import Steps
+from headrace.cli.run import quiet_spark, run_in_thread
+from headrace.engine.operator import EVENT_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from headrace.broker import Connection
+    from headrace.broker.consumer import Start
+    from headrace.cli.printer import Printer
+    from headrace.cli.question import Question
+    from headrace.spark.batch import Answer, Offsets
+    from headrace.stream import Job
+
+
+def answer(question: Question) -> pl.DataFrame:
+    """Answer a query on Spark, over what files or topics hold now."""
+    found: list[pl.DataFrame] = []
+    if question.topics:
+        job = question.job()
+        _with_spark(question, lambda jars: found.append(_over_topics(question, job, jars)))
+    else:
+        _with_spark(question, lambda jars: found.append(_over_files(question, jars)))
+    rows = found[0]
+    # Key groups are done in any order.
+    return rows.sort(EVENT_TIME, maintain_order=True) if EVENT_TIME in rows.columns else rows
+
+
+def follow(question: Question, job: Job, printer: Printer) -> None:
+    """Run a query on Spark until it is stopped, and print its rows as they come."""
+    from headrace.spark.following import FollowOptions
+    from headrace.spark.following import follow as run
+
+    spark = question.settings.spark
+
+    def tell(found: Answer) -> None:
+        if found.results.height:
+            printer.show(found.results)
+
+    def work(jars: Sequence[Path]) -> None:
+        options = FollowOptions(
+            connection=question.reader.connection,
+            jars=jars,
+            master=spark.master,
+            starting=question.begin or "earliest",
+            key_groups=spark.key_groups,
+            state_partitions=spark.state_partitions,
+            driver_memory=spark.driver_memory,
+        )
+        run(job, options, tell, question.stop)
+
+    _with_spark(question, work)
+
+
+def _with_spark(question: Question, work: Callable[[Sequence[Path]], None]) -> None:
+    from headrace.broker import SPARK_CONNECTOR, JarCache, find_java
+
+    settings = question.settings
+    java = find_java()
+    with Steps() as steps, steps.step("Jars of Spark's Kafka connector") as step:
+        jars = JarCache(settings.paths.jars, java=java).get(SPARK_CONNECTOR, progress=step.progress)
+    with quiet_spark(settings.log_directory / "sql.log"):
+        run_in_thread(lambda: work(list(jars)), question.stop)
+
+
+def _session(question: Question, jars: Sequence[Path]) -> Any:
+    from headrace.spark.session import spark_settings, start_session
+
+    spark = question.settings.spark
+    settings = spark_settings(
+        jars=jars,
+        state_partitions=spark.state_partitions,
+        driver_memory=spark.driver_memory,
+        local_directory=question.settings.checkpoint_directory / "sql-local",
+    )
+    return start_session("headrace-sql", master=spark.master, settings=settings)
+
+
+def _over_topics(question: Question, job: Job, jars: Sequence[Path]) -> pl.DataFrame:
+    from headrace.spark.batch import run_batch
+
+    connection = question.reader.connection
+    begin = "earliest" if question.start == "beginning" else _offsets(connection, job, question.start)
+    spark = _session(question, jars)
+    try:
+        return run_batch(spark, [job], connection, start=begin, to_the_end=True)[job.name].results
+    finally:
+        spark.stop()
+
+
+def _offsets(connection: Connection, job: Job, start: Start) -> Offsets:
+    """The offsets at a time; the end of a partition where there is nothing newer."""
+    from headrace.broker import Topics
+    from headrace.broker.consumer import Consumer
+
+    topics = Topics(connection)
+    found: dict[str, dict[int, int]] = {}
+    for topic in job.sources:
+        ends = {part.partition: part.latest for part in topics.get(topic).partitions}
+        with Consumer(connection, [topic], start=start) as consumer:
+            places = consumer.positions
+        found[topic] = {part: places[topic, part] if places[topic, part] >= 0 else end for part, end in ends.items()}
+    return found
+
+
+def _over_files(question: Question, jars: Sequence[Path]) -> pl.DataFrame:
+    from headrace.stream import Stream
+    from headrace.time import bounded
+
+    timed = [name for name, frame in question.files.items() if isinstance(frame.schema.get(EVENT_TIME), pl.Datetime)]
+    if not timed:
+        raise UsageError(
+            f"on Spark a table needs a timestamp column {EVENT_TIME}, and {', '.join(question.files)} has none",
+            hint="Rename one in the file, or use --engine inprocess.",
+        )
+    spark = _session(question, jars)
+    try:
+        tables: dict[str, Any] = dict(question.files)
+        for name in timed:
+            rows = spark.createDataFrame(question.files[name].to_arrow(compat_level=pl.CompatLevel.oldest()))
+            tables[name] = Stream.from_spark(rows, time=EVENT_TIME, name=name).watermark(bounded("0s"))
+        found = question.stream(tables).to_spark(spark).toArrow()
+        return pl.DataFrame(found)
+    finally:
+        spark.stop()
