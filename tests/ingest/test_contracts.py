@@ -6,8 +6,10 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 import headrace.ingest
 import headrace.transit
@@ -27,6 +29,12 @@ def subclasses(kind: type) -> list[type]:
 
 CONNECTORS, PROCESSORS = subclasses(Connector), subclasses(Processor)
 
+#: Processors that cannot be made without settings.
+EXAMPLES: dict[str, dict[str, object]] = {
+    "json": {"topic": "input.x", "fields": {"id": {"type": "str"}, "n": {"type": "i32"}}, "key": ["id"]},
+    "csv": {"topic": "input.x", "fields": {"id": {"type": "str"}, "n": {"type": "i32"}}, "columns": ["id", "n"]},
+}
+
 HOSTILE = [
     b"",
     b"\x00",
@@ -42,7 +50,7 @@ HOSTILE = [
 
 def test_they_are_found() -> None:
     assert {part.name for part in CONNECTORS} >= {"replay"}
-    assert {part.name for part in PROCESSORS} >= {"hfp"}
+    assert {part.name for part in PROCESSORS} >= {"hfp", "json", "csv"}
     for kinds in (CONNECTORS, PROCESSORS):
         names = [part.name for part in kinds]
         assert len(set(names)) == len(names)
@@ -71,14 +79,30 @@ def test_a_connector_says_what_it_is(connector: type[Connector[object]]) -> None
     assert connector.__doc__
 
 
+def example(processor: type[Processor]) -> Processor:
+    """A processor, with its defaults or the settings of an example."""
+    make: Any = processor
+    if processor.Settings is None or processor.name not in EXAMPLES:
+        made: Processor = make()
+        return made
+    settings = TypeAdapter(processor.Settings).validate_python(EXAMPLES[processor.name])
+    configured: Processor = make(settings)
+    return configured
+
+
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_a_processor_answers_for_every_message(processor: type[Processor]) -> None:
     batch = [
         RawMessage(topic, payload, 0) for payload in HOSTILE for topic in ("", "/", "\ud800", "/hfp/v2/a/b/vp/c/1/2")
     ]
-    result = processor().process(batch)
+    made = example(processor)
+    result = made.process(batch)
     assert result.count + len(result.dismissed) == len(batch)
     assert list(result.dismissed) == sorted(result.dismissed)
     assert all(dismissal.text for dismissal in result.dismissed.values())
-    assert {part.topic for part in result.events} <= set(processor.topics)
-    assert processor().process([]).count == 0
+    assert {part.topic for part in result.events} <= set(made.topics)
+    assert made.process([]).count == 0
+    # What becomes of a message does not depend on the others.
+    alone = [made.process([message]) for message in batch]
+    causes = {number: part.dismissed[0].cause for number, part in enumerate(alone) if part.dismissed}
+    assert {number: dismissal.cause for number, dismissal in result.dismissed.items()} == causes

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from headrace.errors import ConfigError, EnvironmentProblem
 from headrace.ingest import RawMessage
 from headrace.ingest.connectors.replay import ReplayConnector, ReplaySettings
-from headrace.ingest.recording import Recorder, Recording, format_line, parse_line
+from headrace.ingest.recorder import Recorder
+from headrace.ingest.recording import Recording, format_line, parse_line
 from headrace.ingest.replay import ROUND_GAP, ReplayPlan
 
 SECOND = 1_000_000
@@ -123,7 +124,7 @@ def test_a_killed_recorder_loses_nothing_that_was_flushed(tmp_path: Path) -> Non
     program = """
 import os, signal, sys
 from headrace.ingest import RawMessage
-from headrace.ingest.recording import Recorder
+from headrace.ingest.recorder import Recorder
 recorder = Recorder(sys.argv[1])
 for n in range(1000):
     recorder.write(RawMessage("/a", b'{"n":%d}' % n, n))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.broker import Connection
     from headrace.ingest.feeds import Feed
 
 
@@ -18,10 +19,26 @@ def load_feeds(path: Path) -> list[Feed]:
     from headrace.ingest.connectors.mqtt import MqttConnector
     from headrace.ingest.connectors.replay import ReplayConnector
     from headrace.ingest.feeds import load
+    from headrace.ingest.processors.csv import CsvProcessor
+    from headrace.ingest.processors.json import JsonProcessor
     from headrace.transit.hfp import HfpProcessor
 
     return load(
         path,
         connectors={kind.name: kind for kind in (MqttConnector, ReplayConnector)},
-        processors={HfpProcessor.name: HfpProcessor},
+        processors={kind.name: kind for kind in (HfpProcessor, JsonProcessor, CsvProcessor)},
+    )
+
+
+def make_feed_topics(connection: Connection, feeds: list[Feed]) -> None:
+    """Create the topics that feeds write to, where they are missing."""
+    from headrace.broker import Topics, TopicSpec
+    from headrace.cli.topics import declared_topics
+
+    declared = {spec.name: spec for spec in declared_topics()}
+    wanted = dict.fromkeys(
+        name for feed in feeds for name in (*feed.topics, feed.delivery.dead_letters, *declared) if name
+    )
+    Topics(connection).ensure(
+        [declared.get(name, TopicSpec(name=name, partitions=4, retention="6h")) for name in wanted]
     )

@@ -28,8 +28,7 @@ def ingest(
     settings = Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap"))
 
     from headrace.broker import Producer
-    from headrace.cli.feeds import load_feeds
-    from headrace.cli.topics import make_topics
+    from headrace.cli.feeds import load_feeds, make_feed_topics
     from headrace.ingest.supervisor import supervise
 
     feeds = load_feeds(feeds_file)
@@ -42,7 +41,7 @@ def ingest(
                 terminal.line(f"{feed.name}: {found}")
         return
     connection = connect(settings)
-    make_topics(connection)
+    make_feed_topics(connection, feeds)
     terminal.note(f"{len(feeds)} feed{'s' if len(feeds) > 1 else ''} to {connection.bootstrap}; Ctrl-C ends them")
 
     def restarted(what: Restart) -> None:

@@ -36,7 +36,7 @@ def record(
 ) -> None:
     """Write the raw messages of a feed, with their arrival times, to compressed files, until Ctrl-C."""
     from headrace.cli.feeds import load_feeds
-    from headrace.ingest.recording import Recorder
+    from headrace.ingest.recorder import Recorder
     from headrace.time.duration import micros
 
     feeds = {found.name: found for found in load_feeds(feeds_file)}

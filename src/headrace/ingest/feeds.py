@@ -19,6 +19,7 @@ settings, `delivery` those of the way to Kafka. Everything has a default but wha
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +28,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from headrace.errors import ConfigError, EnvironmentProblem
+from headrace.ingest.connector import Connector
+from headrace.ingest.processor import Processor
 from headrace.ingest.runner import RunnerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
-
-    from headrace.ingest.connector import Connector
-    from headrace.ingest.processor import Processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,20 @@ class Feed:
     processor_settings: Any
     delivery: RunnerSettings
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that it writes events to."""
+        return self.make_processor().topics
+
     def make_connector(self) -> Connector[Any]:
         """A new connector."""
         return self.connector(self.connector_settings)
 
     def make_processor(self) -> Processor:
         """A new processor."""
-        return self.processor() if self.processor_settings is None else self.processor(self.processor_settings)  # type: ignore[call-arg]
+        make: Any = self.processor
+        processor: Processor = make() if self.processor_settings is None else make(self.processor_settings)
+        return processor
 
 
 def load(
@@ -76,7 +83,7 @@ def load(
 
     Args:
         path: The file.
-        connectors: Those that a feed may name.
+        connectors: Those that a feed may name; besides, "package.module:Class" names any other.
         processors: Likewise.
 
     Raises:
@@ -110,13 +117,13 @@ def _feed(
     if not isinstance(table, dict):
         raise ConfigError(f"{where} is not a table", hint="Write [[feed]].")
     rest = dict(table)
-    connector = _choose(where, "connector", rest, connectors)
-    processor = _choose(where, "processor", rest, processors)
+    connector: type[Connector[Any]] = _choose(where, "connector", rest, connectors, Connector)
+    processor: type[Processor] = _choose(where, "processor", rest, processors, Processor)
     name = rest.pop("name", connector.name)
     if not isinstance(name, str) or not name:
         raise ConfigError(f"{where}: name is {name!r}", hint="Give a text.")
     source = _settings(f"{where}, {connector.name}", connector.Settings, rest.pop(connector.name, {}))
-    kind = getattr(processor, "Settings", None)
+    kind = processor.Settings
     rules = None if kind is None else _settings(f"{where}, {processor.name}", kind, rest.pop(processor.name, {}))
     delivery = _settings(
         f"{where}, delivery", RunnerSettings, {"feed": name, **_table(where, rest.pop("delivery", {}))}
@@ -126,15 +133,34 @@ def _feed(
             f"{where} has {next(iter(rest))!r}",
             hint=f"It may have name, connector, processor, delivery, {connector.name}, {processor.name}.",
         )
-    return Feed(name, connector, source, processor, rules, delivery)
+    feed = Feed(name, connector, source, processor, rules, delivery)
+    try:
+        feed.make_processor()
+    except ConfigError as error:  # a mapping is checked as a whole when its processor is made
+        raise ConfigError(f"{where}, {processor.name}: {error.message}", hint=error.hint) from error
+    return feed
 
 
-def _choose(where: str, what: str, table: dict[str, Any], known: Mapping[str, Any]) -> Any:
+def _choose(where: str, what: str, table: dict[str, Any], known: Mapping[str, Any], base: type) -> Any:
     name = table.pop(what, None)
+    if isinstance(name, str) and ":" in name:
+        return _imported(f"{where}, {what} {name!r}", name, base)
     if not isinstance(name, str) or name not in known:
         said = f"has no {what}" if name is None else f"has {what} {name!r}"
-        raise ConfigError(f"{where} {said}", hint=f"There are: {', '.join(sorted(known))}.")
+        raise ConfigError(f"{where} {said}", hint=f"There are: {', '.join(sorted(known))}; or package.module:Class.")
     return known[name]
+
+
+def _imported(where: str, name: str, base: type) -> Any:
+    """A class of somebody else's module."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ImportError as error:
+        raise ConfigError(f"{where} cannot be imported: {error}", hint="Is its folder in PYTHONPATH?") from error
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise ConfigError(f"{where} is no {base.__name__}", hint=f"Name a subclass of headrace.ingest.{base.__name__}.")
+    return found
 
 
 def _table(where: str, value: Any) -> dict[str, Any]:
@@ -154,4 +180,7 @@ def _settings(where: str, kind: type, table: Any) -> Any:
         first = error.errors()[0]
         place = "".join(f", {part}" for part in first["loc"])
         # What the settings themselves refuse comes with its own hint.
-        raise ConfigError(f"{where}{place}: {first['msg'].removeprefix('Value error, ')}") from error
+        said = first["msg"].removeprefix("Value error, ")
+        if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+            said = "there is no such setting"
+        raise ConfigError(f"{where}{place}: {said}") from error

@@ -32,6 +32,8 @@ class Cause(StrEnum):
     """The payload is no text."""
     MALFORMED = "malformed_json"
     """The payload is text, but not what the format asks for."""
+    MALFORMED_ROW = "malformed_csv"
+    """The payload is text, but not a row of as many cells as there are columns."""
     UNKNOWN_TOPIC = "unknown_topic"
     """The topic is not one the processor understands."""
     UNKNOWN_EVENT = "unknown_event"
@@ -48,6 +50,8 @@ class Cause(StrEnum):
     """The event time is further after the arrival than the settings allow."""
     CLOCK_BEHIND = "clock_behind"
     """The event time is further before the arrival than the settings allow."""
+    FILTERED = "filtered"
+    """A good message that the mapping's `where` leaves out; it is counted, and never a dead letter."""
     DUPLICATE = "duplicate"
     """The same message came before, within the time for which repeats are looked for."""
 
@@ -72,14 +76,14 @@ class EventFrame:
     Args:
         topic: The input topic on Kafka.
         type: The message type of the events.
-        key: The column of the frame that is the Kafka key; events with the same key stay in order.
         frame: `event_time`, `ingestion_time` and columns of the type, in the order of the messages.
+        keys: The Kafka key of each event, texts; events with the same key stay in order. None: there are no keys.
     """
 
     topic: str
     type: type[Message]
-    key: str
     frame: pl.DataFrame
+    keys: pl.Series | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +107,18 @@ class Processed:
 
 
 class Processor(ABC):
-    """Turns raw messages into events."""
+    """Turns raw messages into events.
+
+    Args:
+        settings: How; an instance of the class's `Settings`. A class without `Settings` takes none.
+    """
 
     #: What a configuration calls it.
     name: ClassVar[str]
+    #: The frozen dataclass of its settings, if it has any.
+    Settings: ClassVar[type | None] = None
     #: The topics it may write to.
-    topics: ClassVar[tuple[str, ...]]
+    topics: tuple[str, ...]
 
     @abstractmethod
     def process(self, messages: Sequence[RawMessage]) -> Processed:

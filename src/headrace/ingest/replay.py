@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from datetime import timedelta  # noqa: TC003 - the reader of feeds.toml needs the types of the fields
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import ConfigDict, with_config
+
 from headrace.errors import ConfigError
 from headrace.ingest.message import RawMessage
 from headrace.time.duration import micros
@@ -32,6 +34,7 @@ ROUND_GAP = 1_000_000
 Times = Literal["keep", "now"]
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
     """What is sent, and in which order; not yet how fast.

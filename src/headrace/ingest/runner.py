@@ -183,10 +183,10 @@ class Ingestion:
         dismissed += [(messages[number], dismissal) for number, dismissal in processed.dismissed.items()]
         for part in processed.events:
             values = self._codec.encode(part.frame, part.type, encoding=self.settings.encoding).to_pylist()
-            keys = part.frame.get_column(part.key).to_list()
+            keys = [None] * len(values) if part.keys is None else part.keys.cast(pl.Binary).to_list()
             send, topic, headers = self._outlet.send, part.topic, self._headers
             for key, value in zip(keys, values, strict=True):
-                send(topic, value, key=key.encode(), headers=headers)
+                send(topic, value, key=key, headers=headers)
             tally.events[topic] += len(values)
             lags = part.frame.select(
                 (pl.col("ingestion_time") - pl.col("event_time")).dt.total_microseconds() / 1e6
@@ -211,7 +211,7 @@ class Ingestion:
 
     def _bury(self, dismissed: list[tuple[RawMessage, Dismissal]]) -> None:
         self.tally.dismissed.update(str(dismissal.cause) for _, dismissal in dismissed)
-        letters = [entry for entry in dismissed if entry[1].cause not in self.settings.silent]
+        letters = [entry for entry in dismissed if entry[1].cause not in (*self.settings.silent, Cause.FILTERED)]
         if not letters:
             return
         dead = pl.DataFrame(

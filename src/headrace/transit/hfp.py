@@ -16,13 +16,12 @@ HFP counts a delay as negative (`dl`: seconds ahead of the timetable); here a de
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta  # noqa: TC003 - the reader of feeds.toml needs the types of the fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -30,7 +29,9 @@ from headrace.errors import ConfigError
 from headrace.events import StopEvent, VehiclePosition
 from headrace.events.layout import Layout
 from headrace.events.letters import SHOWABLE
+from headrace.ingest.fields import INSTANT, safe_texts
 from headrace.ingest.processor import Cause, Dismissal, EventFrame, Processed, Processor
+from headrace.ingest.processors.json import read_json
 from headrace.time.duration import micros
 from headrace.transit import hfp_fields as fields
 from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
@@ -53,7 +54,6 @@ _MAX_COPY = (2**31 - 1) // COPY_STEP - 1
 
 _CLOCK = re.compile(r"\d\d:\d\d")
 _NUMBER = re.compile(r"[0-9]{1,5}")
-_INSTANT = pl.Datetime("us", "UTC")
 _STOP_SCHEMA = Layout(StopEvent.DESCRIPTOR).schema
 _POSITION_SCHEMA = Layout(VehiclePosition.DESCRIPTOR).schema
 
@@ -182,7 +182,6 @@ class HfpProcessor(Processor):
         self.settings = settings or HfpSettings()
         self._ahead = micros(self.settings.max_ahead)
         self._behind = None if self.settings.max_behind is None else micros(self.settings.max_behind)
-        self._decode = json.JSONDecoder(parse_constant=_refuse).decode
 
     def process(self, messages: Sequence[RawMessage]) -> Processed:
         """Look at a batch; nothing in it raises.
@@ -222,7 +221,7 @@ class HfpProcessor(Processor):
             if rows.numbers:
                 frame = self._frame(rows, messages, dismissed, cleared, stops=kind is StopEvent)
                 if frame.height:
-                    frames.append(EventFrame(topic=topic, type=kind, key="vehicle_id", frame=frame))
+                    frames.append(EventFrame(topic=topic, type=kind, frame=frame, keys=frame["vehicle_id"]))
         return Processed(events=tuple(frames), dismissed=dict(sorted(dismissed.items())), cleared=dict(cleared))
 
     def _read(self, message: RawMessage) -> tuple[Place, str, dict[str, Any]] | Dismissal:
@@ -234,14 +233,9 @@ class HfpProcessor(Processor):
         place = parse_topic(message.topic)
         if isinstance(place, Dismissal):
             return place
-        try:
-            content = self._decode(payload.decode())
-        except UnicodeDecodeError as error:
-            return Dismissal(Cause.NOT_UTF8, f"byte {error.start} is not UTF-8")
-        except RecursionError:
-            return Dismissal(Cause.MALFORMED, "the JSON is nested too deeply")
-        except ValueError as error:
-            return Dismissal(Cause.MALFORMED, str(error)[:200])
+        content = read_json(payload)
+        if isinstance(content, Dismissal):
+            return content
         if not isinstance(content, dict) or len(content) != 1:
             return Dismissal(Cause.MALFORMED, "the payload is not a JSON object with one member, the event")
         ((event, body),) = content.items()
@@ -270,7 +264,8 @@ class HfpProcessor(Processor):
         bad: dict[int, Dismissal] = {}
         columns: dict[str, pl.Series] = {"event_time": fields.event_times(bodies, bad)}
         for column in fields.COLUMNS + (fields.STOP_COLUMNS if stops else ()):
-            series, wrong = fields.read(column, bodies)
+            key = column.key
+            series, wrong = column.reader.read([body.get(key) for body in bodies])
             columns[column.name] = series
             for row, text in wrong.items():
                 if self.settings.bad_fields == "dismiss":
@@ -281,14 +276,14 @@ class HfpProcessor(Processor):
         columns["operator"] = pl.Series([place.operator for place in rows.places], dtype=pl.Int32)
         columns["vehicle_number"] = pl.Series(vehicles, dtype=pl.Int32)
         for name in ("journey_type", "temporal_type", "mode", "headsign", "next_stop"):
-            columns[name] = fields.texts([getattr(place, name) for place in rows.places])
+            columns[name] = safe_texts([getattr(place, name) for place in rows.places])
         if stops:
             columns["event_type"] = pl.Series(rows.events, dtype=pl.String)
         arrival = pl.Series([message.arrival for message in taken], dtype=pl.Int64)
         shift = pl.Series([message.shift for message in taken], dtype=pl.Int64)
         frame = pl.DataFrame(columns).with_columns(
-            arrival.cast(_INSTANT).alias("ingestion_time"),
-            (pl.col("event_time") + shift).cast(_INSTANT),
+            arrival.cast(INSTANT).alias("ingestion_time"),
+            (pl.col("event_time") + shift).cast(INSTANT),
             (pl.col("operator").cast(pl.String) + "/" + pl.col("vehicle_number").cast(pl.String)).alias("vehicle_id"),
             *(_moved(name, shift) for name in ("scheduled_arrival", "scheduled_departure") if stops),
             # Half of a position is none.
@@ -340,8 +335,4 @@ class _Rows:
 def _moved(name: str, shift: pl.Series) -> pl.Expr:
     """A time, moved; a hostile one may leave the years that can be written, and is left out then."""
     moved = pl.col(name).cast(pl.Int64) + shift
-    return pl.when(moved.is_between(*SHOWABLE)).then(moved).cast(_INSTANT).alias(name)
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    return pl.when(moved.is_between(*SHOWABLE)).then(moved).cast(INSTANT).alias(name)

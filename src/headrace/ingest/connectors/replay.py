@@ -10,13 +10,17 @@ import math
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import ConfigDict, with_config
 
 from headrace.errors import ConfigError
 from headrace.ingest.connector import Connector
+from headrace.ingest.lines import LineFile
 from headrace.ingest.message import Batch
 from headrace.ingest.recording import Recording
 from headrace.ingest.replay import ReplayPlan
+from headrace.ingest.rules import FieldRule  # noqa: TC001 - the reader of feeds.toml needs the types of the fields
 
 if TYPE_CHECKING:
     import threading
@@ -28,12 +32,19 @@ if TYPE_CHECKING:
 _LOOK = 0.25
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
     """What to replay, and how.
 
     Args:
-        paths: The recordings.
+        paths: The recordings: files, or URLs that fsspec understands; plain, .gz, .bz2, .xz or .zst.
+        form: "dump": recordings, as `headrace record` writes them; "csv" or "jsonl": a message a line, which arrives
+            when it says that it happened.
+        time: For lines: the field with their time, and its format.
+        header: For CSV: whether the first line names the cells.
+        delimiter: For CSV: between two cells.
+        storage: Options of the store that URLs lead to, as fsspec takes them.
         speed: Recorded seconds per second; `math.inf` for as fast as can be.
         plan: What is sent: offset, length, loops, copies, times kept or moved to now.
         batch_size: How many messages are handed over at once at most.
@@ -43,6 +54,11 @@ class ReplaySettings:
     """
 
     paths: tuple[str, ...]
+    form: Literal["dump", "csv", "jsonl"] = "dump"
+    time: FieldRule | None = None
+    header: bool = True
+    delimiter: str = ","
+    storage: dict[str, str | int | float | bool] = field(default_factory=dict)
     speed: float = 1.0
     plan: ReplayPlan = field(default_factory=ReplayPlan)
     batch_size: int = 5000
@@ -50,6 +66,9 @@ class ReplaySettings:
     def __post_init__(self) -> None:
         if not self.paths:
             raise ConfigError("no recording is named", hint="Give at least one file.")
+        if (self.time is None) != (self.form == "dump"):
+            what = f"form {self.form} without time" if self.time is None else "time of recordings"
+            raise ConfigError(what, hint="Lines say themselves when they arrive; recordings know.")
         if not self.speed > 0:
             raise ConfigError(f"speed is {self.speed}", hint="Give a number above 0; 1 is the recorded speed.")
         if self.batch_size < 1:
@@ -78,10 +97,18 @@ class ReplayConnector(Connector[ReplaySettings]):
         wall: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         super().__init__(settings)
-        self.recordings = [Recording(path) for path in settings.paths]
+        self.recordings = [self._opened(path) for path in settings.paths]
         #: Seconds by which the replay is behind its schedule.
         self.behind = 0.0
         self._clock, self._wall = clock, wall
+
+    def _opened(self, path: str) -> Recording | LineFile:
+        how = self.settings
+        if how.form == "dump" or how.time is None:
+            return Recording(path, storage=how.storage)
+        return LineFile(
+            path, form=how.form, time=how.time, header=how.header, delimiter=how.delimiter, storage=how.storage
+        )
 
     def check(self) -> str:
         """See whether every recording can be read.
