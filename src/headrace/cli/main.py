@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from headrace.cli import (
     broker,
     config,
+    dashboard,
     demo,
     doctor,
     ingest,
@@ -131,6 +132,7 @@ def _globals(
 _COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {
     "demo": demo.demo,
     "run": run.run,
+    "dashboard": dashboard.dashboard,
     "simulate": simulate.simulate,
     "ingest": ingest.ingest,
     "replay": replay.replay,

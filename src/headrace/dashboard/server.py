@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import signal
 import socket
 import time
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from headrace.dashboard.viewers import MOST_VIEWERS, Viewers
 from headrace.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from headrace.broker import Connection
@@ -41,6 +41,8 @@ _GATHER = 1.0
 #: What a client may send in one message; a subscription is a few hundred bytes.
 _MOST_BYTES = 100_000
 _GRACE = 2
+#: Seconds between two looks at whether to stop.
+_LISTEN_FOR_STOP = 0.1
 #: How many ports after the wanted one are tried.
 _MORE_PORTS = 100
 
@@ -206,18 +208,23 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(dashboard: Dashboard, listener: socket.socket, *, ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM.
+def serve(
+    dashboard: Dashboard, listener: socket.socket, *, ready: Callable[[str], None], stop: threading.Event
+) -> None:
+    """Serve until it is stopped.
 
     Args:
         dashboard: What to serve.
         listener: Where.
         ready: Is told the address when it can be opened.
+        stop: Set it, from any thread or a signal handler, to end.
     """
-    asyncio.run(_serve(dashboard, listener, ready))
+    asyncio.run(_serve(dashboard, listener, ready, stop))
 
 
-async def _serve(dashboard: Dashboard, listener: socket.socket, ready: Callable[[str], None]) -> None:
+async def _serve(
+    dashboard: Dashboard, listener: socket.socket, ready: Callable[[str], None], stop: threading.Event
+) -> None:
     config = uvicorn.Config(
         dashboard.app,
         lifespan="off",
@@ -230,17 +237,15 @@ async def _serve(dashboard: Dashboard, listener: socket.socket, ready: Callable[
         timeout_graceful_shutdown=_GRACE,
     )
     server = _Server(config)
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        server.should_exit = True
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end)
     async with dashboard.running():
         task = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
         if server.started:
             ready(url_of(listener))
+        while not stop.is_set() and not task.done():
+            await asyncio.sleep(_LISTEN_FOR_STOP)
+        # The viewers first: uvicorn would wait for open connections.
+        await dashboard.sockets.shutdown()
+        server.should_exit = True
         await task
