@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,10 @@ from headrace.time import bounded
 from headrace.windows import count, tumbling
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from headrace.broker import EmbeddedBroker
+    from headrace.spark.identity import Identity
 
 
 def job(name: str = "refused", topic: str = "input.refused") -> Job:
@@ -54,16 +58,32 @@ def test_an_unreachable_broker_is_named_before_spark_starts(tmp_path: Path) -> N
 
 
 class TestCheckpoint:
+    def _claim(
+        self, path: Path, *names: str, groups: int = 4, partitions: int = 2, fresh: bool = False
+    ) -> AbstractContextManager[Identity]:
+        jobs = [job(name) for name in names] or [job()]
+        return claim(path, jobs, key_groups=groups, state_partitions=partitions, fresh=fresh)
+
     def test_a_second_run_finds_its_own(self, tmp_path: Path) -> None:
-        first = claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
-        assert claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False) == first
+        with self._claim(tmp_path / "c") as first:
+            pass
+        with self._claim(tmp_path / "c") as second:
+            assert second == first
 
     def test_a_fresh_start_is_another_one(self, tmp_path: Path) -> None:
-        first = claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
-        (tmp_path / "c" / "spark").mkdir()
-        second = claim(tmp_path / "c", [job()], key_groups=8, state_partitions=2, fresh=True)
-        assert second.token != first.token
+        with self._claim(tmp_path / "c") as first:
+            (tmp_path / "c" / "spark").mkdir()
+        with self._claim(tmp_path / "c", groups=8, fresh=True) as second:
+            assert second.token != first.token
         assert not (tmp_path / "c" / "spark").exists()
+
+    def test_two_runs_at_the_same_time_are_refused(self, tmp_path: Path) -> None:
+        with (
+            self._claim(tmp_path / "c"),
+            pytest.raises(StateError, match=rf"in use by process {os.getpid()}"),
+            self._claim(tmp_path / "c", fresh=True),
+        ):
+            pass
 
     @pytest.mark.parametrize(
         ("jobs", "groups", "partitions", "words"),
@@ -77,28 +97,26 @@ class TestCheckpoint:
     def test_one_that_was_made_for_something_else_is_refused(
         self, tmp_path: Path, jobs: list[str], groups: int, partitions: int, words: str
     ) -> None:
-        claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
-        with pytest.raises(StateError) as caught:
-            claim(
-                tmp_path / "c",
-                [job(name) for name in jobs],
-                key_groups=groups,
-                state_partitions=partitions,
-                fresh=False,
-            )
+        with self._claim(tmp_path / "c"):
+            pass
+        with (
+            pytest.raises(StateError) as caught,
+            self._claim(tmp_path / "c", *jobs, groups=groups, partitions=partitions),
+        ):
+            pass
         assert words in str(caught.value)
         assert "--fresh" in caught.value.hint
 
     def test_a_damaged_one_is_refused(self, tmp_path: Path) -> None:
-        claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
-        (tmp_path / "c" / "headrace.json").write_text(json.dumps({"token": 1}))
-        with pytest.raises(StateError, match="cannot be read"):
-            claim(tmp_path / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
+        with self._claim(tmp_path / "c"):
+            (tmp_path / "c" / "headrace.json").write_text(json.dumps({"token": 1}))
+        with pytest.raises(StateError, match="cannot be read"), self._claim(tmp_path / "c"):
+            pass
 
     def test_a_directory_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(EnvironmentProblem, match="checkpoint directory"):
-            claim(tmp_path / "file" / "c", [job()], key_groups=4, state_partitions=2, fresh=False)
+        with pytest.raises(EnvironmentProblem, match="checkpoint directory"), self._claim(tmp_path / "file" / "c"):
+            pass
 
 
 @pytest.mark.parametrize(

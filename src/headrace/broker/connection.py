@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
@@ -30,6 +30,9 @@ SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 SPARK_REDACTION = r"(?i)secret|password|passwd|token|access[.]?key|jaas|keystore[.]key"
 """For `spark.redaction.regex`: Spark's own does not know that a private key or a JAAS line is secret."""
 
+#: The settings that name PEM files, and what librdkafka calls them.
+_TLS_FILES = {"tls_ca": "ca", "tls_certificate": "certificate", "tls_key": "key"}
+
 # The handler keeps what clients log off a terminal where nobody configured logging.
 _client_log = logging.getLogger("headrace.broker.client")
 _client_log.addHandler(logging.NullHandler())
@@ -39,6 +42,10 @@ _JAAS_MODULES: dict[SaslMechanism, str] = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+
+
+class AccessError(BrokerError):
+    """Kafka knows who we are, and does not allow us what we asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +62,7 @@ class Connection:
         sasl_mechanism: How we log in.
         sasl_username: Who we log in as.
         sasl_password: What we log in with.
+        texts: What the PEM files say, by setting, where they were read already; see `portable`.
 
     Raises:
         ConfigError: The settings do not fit together.
@@ -80,6 +88,7 @@ class Connection:
     sasl_mechanism: SaslMechanism | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
+    texts: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for address in self.bootstrap.split(","):
@@ -125,9 +134,12 @@ class Connection:
             "reconnect.backoff.max.ms": 2000,
         }
         if self._encrypted:
-            config["ssl.ca.location"] = self._file(self.tls_ca, "tls_ca")
-            config["ssl.certificate.location"] = self._file(self.tls_certificate, "tls_certificate")
-            config["ssl.key.location"] = self._file(self.tls_key, "tls_key")
+            texts = dict(self.texts)
+            for setting, name in _TLS_FILES.items():
+                if setting in texts:
+                    config[f"ssl.{name}.pem"] = texts[setting]
+                else:
+                    config[f"ssl.{name}.location"] = self._file(getattr(self, setting), setting)
             config["ssl.key.password"] = self.tls_key_password
         if self.sasl_mechanism is not None and self.security_protocol.startswith("SASL"):
             config["sasl.mechanism"] = self.sasl_mechanism
@@ -147,19 +159,20 @@ class Connection:
         """
         options = {"bootstrap.servers": self.bootstrap, "security.protocol": self.security_protocol}
         if self._encrypted:
-            if self.tls_ca is not None:
+            texts = dict(self.portable().texts)
+            if "tls_ca" in texts:
                 options["ssl.truststore.type"] = "PEM"
-                options["ssl.truststore.certificates"] = self._text(self.tls_ca, "tls_ca")
-            if self.tls_certificate is not None and self.tls_key is not None:
-                key = self._text(self.tls_key, "tls_key")
+                options["ssl.truststore.certificates"] = texts["tls_ca"]
+            if "tls_key" in texts:
+                key = texts["tls_key"]
                 if "PRIVATE KEY" not in key or "RSA PRIVATE KEY" in key or "EC PRIVATE KEY" in key:
                     raise ConfigError(
-                        f"{self.tls_key} is not a private key in PKCS #8 form, the only one that Java reads",
+                        f"{self.tls_key or 'tls_key'} is not a private key in PKCS #8 form, which is what Java reads",
                         hint="Convert it: openssl pkcs8 -topk8 -in OLD -out NEW (with -nocrypt for no password).",
                     )
                 options["ssl.keystore.type"] = "PEM"
                 options["ssl.keystore.key"] = key
-                options["ssl.keystore.certificate.chain"] = self._text(self.tls_certificate, "tls_certificate")
+                options["ssl.keystore.certificate.chain"] = texts["tls_certificate"]
                 if self.tls_key_password is not None:
                     options["ssl.key.password"] = self.tls_key_password
         if self.sasl_mechanism is not None and self.security_protocol.startswith("SASL"):
@@ -169,6 +182,18 @@ class Connection:
                 f"username={_jaas_quote(self.sasl_username or '')} password={_jaas_quote(self.sasl_password or '')};"
             )
         return {f"kafka.{key}": value for key, value in options.items()}
+
+    def portable(self) -> Connection:
+        """The same connection for another machine: with the text of its PEM files in place of their paths.
+
+        Raises:
+            ConfigError: A file cannot be read.
+        """
+        paths = {setting: getattr(self, setting) for setting in _TLS_FILES} if self._encrypted else {}
+        read = {setting: self._text(path, setting) for setting, path in paths.items() if path is not None}
+        if not read:
+            return self
+        return replace(self, tls_ca=None, tls_certificate=None, tls_key=None, texts=(*self.texts, *read.items()))
 
     def check(self, *, timeout: float = 5.0) -> int:
         """See that Kafka can be reached.

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
@@ -269,6 +269,45 @@ class Topics:
         (info,) = self._describe([name])
         return TopicInfo(name=info.name, partitions=info.partitions, config=self._configs([name])[name])
 
+    def ids(self, names: Sequence[str]) -> dict[str, str]:
+        """The identity that Kafka gave to each topic: one that is deleted and made anew has another.
+
+        Raises:
+            BrokerError: There is no such topic.
+        """
+        self.require(names)
+        futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout)
+        return {
+            name: str(self._await(future, f"Cannot describe topic {name}").topic_id) for name, future in futures.items()
+        }
+
+    def await_stable(self, name: str, *, timeout: float = 90.0) -> None:
+        """Wait until a reader of committed records sees all that was committed to a topic so far.
+
+        A transaction that nobody has ended hides everything behind its first record from such readers, also what
+        others have committed since. Kafka ends it at its time-out.
+
+        Args:
+            name: The topic.
+            timeout: Seconds to wait; above the longest time-out of a transaction.
+
+        Raises:
+            BrokerError: A transaction is still open after that time, or Kafka does not answer.
+        """
+        pairs = [TopicPartition(name, partition) for partition in range(self._partitions().get(name, 0))]
+        ends = self._offsets(pairs, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        deadline = time.monotonic() + timeout
+        while True:
+            stable = self._offsets(pairs, OffsetSpec.latest(), committed=True)  # type: ignore[no-untyped-call]
+            if all(stable[place] >= end for place, end in ends.items()):
+                return
+            if time.monotonic() > deadline:
+                raise BrokerError(
+                    f"Topic {name} has had an open transaction for {timeout:g} s, which hides what came after it",
+                    hint="Kafka's own tool can end it: kafka-transactions.sh find-hanging, then abort.",
+                )
+            time.sleep(0.05)
+
     def delete(self, names: Sequence[str]) -> None:
         """Delete topics with all their data, and wait until they are gone.
 
@@ -338,14 +377,20 @@ class Topics:
             for name in names
         ]
 
-    def _offsets(self, pairs: Sequence[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+    def _offsets(
+        self, pairs: Sequence[TopicPartition], spec: OffsetSpec, *, committed: bool = False
+    ) -> dict[tuple[str, int], int]:
         if not pairs:
             return {}
         found: dict[tuple[str, int], int] = {}
         deadline = time.monotonic() + self._timeout
         asked = list(pairs)
         while asked:
-            futures = self._admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=self._timeout)
+            futures = self._admin.list_offsets(
+                dict.fromkeys(asked, spec),
+                request_timeout=self._timeout,
+                isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
+            )
             asked = []
             for pair, future in futures.items():
                 # A topic that was just created is known before its partitions are led: ask those again.

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from headrace.cli.gauges import Snapshot
 
 _BAR = 24
-_STATES = {"starting": "yellow", "warming": "yellow", "running": "green", "stopping": "yellow", "failed": "bold red"}
+_STATES = {
+    "starting": "yellow",
+    "warming": "yellow",
+    "running": "green",
+    "restarting": "bold yellow",
+    "stopping": "yellow",
+    "failed": "bold red",
+}
 
 
 def seconds(value: float | None) -> str:

@@ -5,15 +5,32 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError, JobError, StateError
+from headrace.broker.connection import AccessError
+from headrace.broker.producer import FencedError
+from headrace.errors import (
+    BrokerError,
+    EnvironmentProblem,
+    HeadraceError,
+    JobError,
+    PlanError,
+    SchemaError,
+    StateError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_PYTHON_ERROR = re.compile(r"^(?:headrace\.errors\.)(\w+): (.+)$", re.MULTILINE)
+_PYTHON_ERROR = re.compile(r"^(?:headrace\.(?:errors|broker\.\w+)\.)(\w+): (.+)$", re.MULTILINE)
 _LAST_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception|Problem)): (.+)$", re.MULTILINE)
-_KINDS: dict[str, type[HeadraceError]] = {"StateError": StateError, "JobError": JobError}
+_OURS = (AccessError, BrokerError, EnvironmentProblem, FencedError, JobError, PlanError, SchemaError, StateError)
+_KINDS: dict[str, type[HeadraceError]] = {kind.__name__: kind for kind in _OURS}
+_LOSS = ("offsets out of range", "data may have been lost", "data may have been missed")
+
+
+def is_data_loss(text: str) -> bool:
+    """Tell whether a query failed because Kafka no longer holds what it wanted to read."""
+    return any(word in text.lower() for word in _LOSS)
 
 
 def explain_failure(text: str, *, topics: Sequence[str], checkpoint: Path) -> HeadraceError:
@@ -33,11 +50,7 @@ def explain_failure(text: str, *, topics: Sequence[str], checkpoint: Path) -> He
             f"a topic is missing: {', '.join(topics)}",
             hint="Create the topics (headrace topics create), or name the broker that has them (--bootstrap).",
         )
-    if (
-        "offsets out of range" in lowered
-        or "data may have been lost" in lowered
-        or "some data may have been lost" in lowered
-    ):
+    if is_data_loss(text):
         return StateError(
             f"Kafka no longer holds what the job in {checkpoint} wants to read next: the topic was made anew, "
             "or what it held has expired",

@@ -7,16 +7,19 @@ else.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import uuid
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import EnvironmentProblem, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from headrace.stream import Job
@@ -44,8 +47,11 @@ class Identity:
     version: int = _VERSION
 
 
-def claim(checkpoint: Path, jobs: Sequence[Job], *, key_groups: int, state_partitions: int, fresh: bool) -> Identity:
-    """Open a checkpoint for these jobs, or make it.
+@contextmanager
+def claim(
+    checkpoint: Path, jobs: Sequence[Job], *, key_groups: int, state_partitions: int, fresh: bool
+) -> Iterator[Identity]:
+    """Hold a checkpoint for these jobs, or make it; nobody else on this machine can hold it meanwhile.
 
     Args:
         checkpoint: Its directory.
@@ -54,7 +60,11 @@ def claim(checkpoint: Path, jobs: Sequence[Job], *, key_groups: int, state_parti
         state_partitions: Spark's state partitions.
         fresh: Forget what is there.
     """
-    names = tuple(job.name for job in jobs)
+    with _locked(checkpoint):
+        yield _open(checkpoint, tuple(job.name for job in jobs), key_groups, state_partitions, fresh=fresh)
+
+
+def _open(checkpoint: Path, names: tuple[str, ...], key_groups: int, state_partitions: int, *, fresh: bool) -> Identity:
     try:
         if fresh and checkpoint.exists():
             shutil.rmtree(checkpoint)
@@ -67,11 +77,40 @@ def claim(checkpoint: Path, jobs: Sequence[Job], *, key_groups: int, state_parti
     except OSError as problem:
         if isinstance(problem, EnvironmentProblem):
             raise
-        raise EnvironmentProblem(
-            f"cannot use the checkpoint directory {checkpoint}: {problem.strerror or problem}",
-            hint="Name a directory that you can write to: --set spark.checkpoint_directory=DIR.",
-        ) from problem
+        raise _unusable(checkpoint, problem) from problem
     return identity
+
+
+@contextmanager
+def _locked(checkpoint: Path) -> Iterator[None]:
+    """Hold the lock of a checkpoint; the system lets go of it when the process ends, however it ends."""
+    path = checkpoint.with_name(f"{checkpoint.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    except OSError as problem:
+        raise _unusable(checkpoint, problem) from problem
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            who = file.read().strip() or "unknown"
+            raise StateError(
+                f"the checkpoint {checkpoint} is in use by process {who}",
+                hint="Stop that one first, or name another checkpoint directory.",
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _unusable(checkpoint: Path, problem: OSError) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"cannot use the checkpoint directory {checkpoint}: {problem.strerror or problem}",
+        hint="Name a directory that you can write to: --set spark.checkpoint_directory=DIR.",
+    )
 
 
 def _check(path: Path, names: tuple[str, ...], key_groups: int, state_partitions: int) -> Identity:

@@ -5,22 +5,17 @@ large ones are far cheaper by the event; but one that is too large takes memory 
 `Throttle` therefore lets batches grow, or shrink, until one takes a target time, within a bound that memory sets.
 Batches that read everything there is are not touched: a job that keeps up is never slowed down.
 
-Spark fixes the limit of a source when the query starts. `SourceLimit` replaces it in the running query.
+The source plans batches in a process of its own; `SourceLimit` is the file by which it is told.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
-from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-log = logging.getLogger(__name__)
+    from pathlib import Path
 
 #: What the first batch may read: it also starts Java code and Python workers, so its time says nothing yet.
 FIRST = 200_000
@@ -31,7 +26,6 @@ _BYTES_PER_EVENT = 1_000
 _SHARE_OF_MEMORY = 0.25
 #: How much the limit may change from one batch to the next.
 _STEP = 2.0
-_KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
 
 
 def bound_by_memory() -> int:
@@ -85,41 +79,32 @@ class Throttle:
 
 
 class SourceLimit:
-    """Sets what the next batch of a running query may read.
+    """What the next batch of a query may read, in a file: the source plans batches in a process of its own.
 
-    Spark asks each source for its next offsets under a limit that it keeps in a map; this replaces the entry of the
-    Kafka source. The map is not part of Spark's interface: where it is not as expected, the limit with which the query
-    started stays, and the log says so.
+    Args:
+        path: The file.
+
+    >>> import tempfile, pathlib
+    >>> limit = SourceLimit(pathlib.Path(tempfile.mkdtemp()) / "limit")
+    >>> limit.get(), limit.set(5_000), limit.get()
+    (None, None, 5000)
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._set: int | None = None
-        self.works = True
 
-    def set(self, query: StreamingQuery, most: int) -> None:
+    def set(self, most: int) -> None:
         """Let the next batch read at most so many events."""
-        if not self.works or most == self._set:
-            return
-        try:
-            self._replace(query, most)
-        except (Py4JError, TypeError, AttributeError) as problem:
-            self.works = False
-            log.warning("this Spark does not let its limit per batch change; it stays as it was: %s", problem)
-        else:
+        if most != self._set:
+            fresh = self._path.with_name(f".{self._path.name}.new")
+            fresh.write_text(str(most))
+            fresh.replace(self._path)
             self._set = most
 
-    def _replace(self, query: StreamingQuery, most: int) -> None:
-        execution: Any = query._jsq.streamingQuery()  # noqa: SLF001 - there is no other way in
-        limits = execution.uniqueSources()
-        jvm: Any = self._spark._jvm  # noqa: SLF001
-        limit = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.maxRows(most)
-        sources = limits.keysIterator()
-        found = False
-        while sources.hasNext():
-            source = sources.next()
-            if source.getClass().getName() == _KAFKA_SOURCE:
-                limits, found = limits.updated(source, limit), True
-        if not found:
-            raise AttributeError(f"no {_KAFKA_SOURCE} among the sources")
-        getattr(execution, "uniqueSources_$eq")(limits)
+    def get(self) -> int | None:
+        """Tell what was set; None if nothing was."""
+        try:
+            return int(self._path.read_text())
+        except FileNotFoundError:
+            return None

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from headrace.time.instants import moment
 
-State = Literal["starting", "warming", "running", "stopping", "stopped", "failed"]
+State = Literal["starting", "warming", "running", "restarting", "stopping", "stopped", "failed"]
 
 
 @dataclass(frozen=True)

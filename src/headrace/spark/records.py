@@ -13,11 +13,13 @@ import polars as pl
 from headrace.broker.topics import DEAD_LETTERS
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WINDOW_END, WINDOW_START
 from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Layout, Result
+from headrace.spark.exchange import frames
 from headrace.spark.sink import Outgoing
 from headrace.stream.intake import ORIGINAL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections import Counter
+    from collections.abc import Iterator, Mapping
 
     from headrace.events import Codec
     from headrace.stream import Job
@@ -39,6 +41,24 @@ class Writer:
     job: Job
     codec: Codec
     encoding: Encoding = "binary"
+
+    def outgoing(self, bodies: Mapping[str, list[bytes]], now: int, counts: Counter[str]) -> Iterator[Outgoing]:
+        """Make records of all that left the last stage.
+
+        Args:
+            bodies: The bodies that hold rows, by kind.
+            now: When that was.
+            counts: Is told how many rows there were: `results`, `late`, `dead_letters`.
+        """
+        left = frames(bodies.get("result", ()))
+        if left:
+            results = self.job.pipeline.finish(pl.concat(left))
+            counts["results"] += results.height
+            yield from self.results(results, now)
+        for kind, write in (("late", self.late), ("dead", self.dead), ("dismissed", self.dismissed)):
+            for rows in frames(bodies.get(kind, ())):
+                counts["late" if kind == "late" else "dead_letters"] += rows.height
+                yield from write(rows, now)
 
     def results(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
         """Give each result its keys: what it is about, and one that no other result has."""

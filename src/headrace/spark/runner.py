@@ -1,52 +1,46 @@
-"""Runs jobs on Spark until they are stopped: session, query, sink, and the story of it as it goes."""
+"""Runs jobs on Spark until they are stopped: session, query, sinks, restarts, and the story of it as it goes."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
-import time
-from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import polars as pl
+from py4j.protocol import Py4JError
 
 from headrace.broker import Topics
 from headrace.broker.topics import COMMITS, DEAD_LETTERS
-from headrace.errors import HeadraceError, PlanError
+from headrace.errors import EnvironmentProblem, HeadraceError, PlanError
 from headrace.events import Codec
-from headrace.spark.arrow_stage import WATERMARKS
-from headrace.spark.exchange import frames
-from headrace.spark.failure import explain_failure
+from headrace.spark.batches import Batches
+from headrace.spark.continuity import BEGINNING, accept_loss, find_gaps, read_progress, refuse, remember_topics
+from headrace.spark.delivery import Deliveries
+from headrace.spark.failure import explain_failure, is_data_loss
 from headrace.spark.identity import claim
 from headrace.spark.lag import OffsetMirror
 from headrace.spark.pressure import FIRST, SourceLimit, Throttle, bound_by_memory
-from headrace.spark.progress import BatchDone, RunEvent, StateChange
+from headrace.spark.progress import RunEvent, StateChange
 from headrace.spark.query import source_topics, streaming_query
 from headrace.spark.records import Writer
-from headrace.spark.session import spark_settings, start_session
-from headrace.spark.sink import KafkaSink
+from headrace.spark.session import forget_java, is_alive, spark_settings, start_session
 from headrace.spark.standing import StandingFile
-from headrace.time.instants import BEGINNING
+from headrace.spark.supervisor import Restarts, supervise
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.broker import Connection
     from headrace.events import Encoding
-    from headrace.spark.sink import Outgoing, Sink
-    from headrace.stream import Job
+    from headrace.spark.identity import Identity
+    from headrace.stream import Delivery, Job
 
 log = logging.getLogger(__name__)
-
-#: How long a stop waits for the batch under way.
-_STOP_SECONDS = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +61,11 @@ class RunOptions:
         first_batch_events: What the first batch after a start may read, before its time is known.
         starting: Where to begin without a checkpoint.
         fresh: Forget the checkpoint.
+        delivery: What readers may rely on, for all jobs; None: as each job says.
+        apart_rows: A job that gives more rows than this in a batch is written by its state partitions from then on,
+            not by the driver; None: never.
+        restarts: How often a failed query is started again.
+        accept_loss: Go on where Kafka no longer holds what the checkpoint wants to read next.
         encoding: How results, late events and dead letters are written.
         settings: Further Spark settings, which win over ours.
     """
@@ -84,6 +83,10 @@ class RunOptions:
     first_batch_events: int = FIRST
     starting: Literal["earliest", "latest"] = "earliest"
     fresh: bool = False
+    delivery: Delivery | None = None
+    apart_rows: int | None = 100_000
+    restarts: Restarts = field(default_factory=Restarts)
+    accept_loss: bool = False
     encoding: Encoding = "binary"
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -100,38 +103,190 @@ def run_jobs(
         stop: Set it to end the run after the batch under way.
 
     Raises:
-        JobError: The query failed; the message says why.
+        HeadraceError: The query cannot run, or failed too often; the message says why.
     """
     if not jobs:
         raise PlanError("no job to run", hint="Name at least one; `headrace jobs` lists them.")
     ordered = sorted(jobs, key=lambda job: job.name)
-    identity = claim(
+    with claim(
         options.checkpoint,
         ordered,
         key_groups=options.key_groups,
         state_partitions=options.state_partitions,
         fresh=options.fresh,
-    )
-    options.connection.check()
-    Topics(options.connection).require(_topics(ordered))
-    sink = KafkaSink(options.connection, query="+".join(job.name for job in ordered), token=identity.token)
-    report(StateChange("starting", f"Spark on {options.master}"))
-    spark = start_session("headrace", master=options.master, settings=_settings(options))
-    try:
-        sink.open()
-        _run(spark, ordered, options, sink, report, stop)
-    except HeadraceError as problem:
-        report(StateChange("failed", str(problem)))
-        raise
-    finally:
-        sink.close()
-        spark.stop()
+    ) as identity:
+        run = _Run(ordered, options, identity, report, stop)
+        try:
+            # What is wrong before anything has run will not pass; the same later on may.
+            run.prepare()
+            supervise(run.attempt, restarts=options.restarts, batch=lambda: run.last, report=report, stop=stop)
+        except HeadraceError as problem:
+            report(StateChange("failed", str(problem)))
+            raise
+        finally:
+            run.close()
     report(StateChange("stopped"))
 
 
-def _topics(jobs: Sequence[Job]) -> list[str]:
-    outputs = [topic for job in jobs for topic in (job.result_topic, job.late_topic)]
-    return [*source_topics(jobs), *outputs, DEAD_LETTERS, COMMITS]
+class _Run:
+    """One run of a query, over all its restarts; Spark's session is kept as long as its Java process lives."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        options: RunOptions,
+        identity: Identity,
+        report: Callable[[RunEvent], None],
+        stop: threading.Event,
+    ) -> None:
+        self.last = -1
+        self._jobs = jobs
+        self._options = options
+        self._identity = identity
+        self._report = report
+        self._stop = stop
+        self._tried = False
+        self._spark: SparkSession | None = None
+        self._deliveries = Deliveries(
+            options.connection,
+            jobs,
+            chosen=options.delivery,
+            token=identity.token,
+            partitions=options.state_partitions,
+            apart_rows=options.apart_rows,
+        )
+
+    def attempt(self) -> None:
+        """Start the query and run it until it is stopped or fails."""
+        if self._tried:
+            self.prepare()
+        self._tried = True
+        try:
+            spark = self._session()
+            self._deliveries.open()
+            self._query(spark)
+        except Py4JError as problem:
+            raise _java_ended() from problem
+        except OSError as problem:
+            if isinstance(problem, HeadraceError):
+                raise
+            raise _java_ended() from problem
+        finally:
+            self._deliveries.close()
+
+    def close(self) -> None:
+        """Let go of Spark."""
+        if self._spark is not None and is_alive(self._spark):
+            self._spark.stop()
+        self._spark = None
+
+    def prepare(self) -> None:
+        """See that everything is there, before anything costly is started."""
+        options = self._options
+        options.connection.check()
+        topics = Topics(options.connection)
+        sources = source_topics(self._jobs)
+        outputs = [topic for job in self._jobs for topic in (job.result_topic, job.late_topic)]
+        topics.require([*sources, *outputs, DEAD_LETTERS, COMMITS])
+        gaps = find_gaps(options.checkpoint, topics, sources)
+        if gaps:
+            progress = read_progress(options.checkpoint)
+            if not options.accept_loss or progress is None:
+                raise refuse(options.checkpoint, gaps)
+            accept_loss(gaps, progress)
+            told = "; ".join(map(str, gaps))
+            log.warning("going on without what is lost: %s", told)
+            self._report(StateChange("starting", f"going on without what is lost: {told}"))
+        remember_topics(options.checkpoint, topics, sources)
+
+    def _session(self) -> SparkSession:
+        if self._spark is not None and not is_alive(self._spark):
+            forget_java()
+            self._spark = None
+        if self._spark is None:
+            self._report(StateChange("starting", f"Spark on {self._options.master}"))
+            self._spark = start_session("headrace", master=self._options.master, settings=_settings(self._options))
+        return self._spark
+
+    def _query(self, spark: SparkSession) -> None:
+        options = self._options
+        codec = Codec()
+        topics = Topics(options.connection)
+        most = options.max_events_per_batch or bound_by_memory()
+        throttle = Throttle(target=options.target_batch_ms / 1000, most=most, first=options.first_batch_events)
+        limit = SourceLimit(options.checkpoint / "limit")
+        limit.set(throttle.limit)
+        frame = streaming_query(
+            spark,
+            self._jobs,
+            connection=options.connection.portable(),
+            starting=options.starting,
+            beginning=options.checkpoint / BEGINNING,
+            limit=limit,
+            groups=options.key_groups,
+            codec=codec,
+            partitions={name: len(topics.get(name).partitions) for name in source_topics(self._jobs)},
+        )
+        batches = Batches(
+            spark,
+            options.connection,
+            [Writer(job, codec, options.encoding) for job in self._jobs],
+            options.key_groups,
+            deliveries=self._deliveries,
+            report=self._report,
+            standing=StandingFile(options.checkpoint),
+            throttle=throttle,
+            limit=limit,
+            token=self._identity.token,
+        )
+        detail = "the first batch starts Java code and Python workers; this takes 10 to 30 s"
+        self._report(StateChange("warming", detail))
+        writer = frame.writeStream.outputMode("update").foreachBatch(batches.write)
+        writer = writer.option("checkpointLocation", str(options.checkpoint / "spark"))
+        if options.cadence_ms:
+            writer = writer.trigger(processingTime=f"{options.cadence_ms} milliseconds")
+        query = writer.start()
+        batches.query = query
+        try:
+            self._follow(query, batches)
+        finally:
+            self.last = max(self.last, batches.last)
+            # What has failed has ended already; what is given up for another reason must not run on.
+            with contextlib.suppress(Py4JError, OSError):
+                query.stop()
+
+    def _follow(self, query: StreamingQuery, batches: Batches) -> None:
+        mirror = OffsetMirror(self._options.connection, self._jobs)
+        while not self._stop.wait(0.1) and query.isActive:
+            mirror.show(query.lastProgress)
+        stopped = query.isActive
+        if stopped:
+            self._report(StateChange("stopping", "the batch under way"))
+            batches.stop(query)
+            mirror.finish(query.lastProgress)
+        problem = query.exception()
+        if batches.failure is not None:
+            raise batches.failure
+        if stopped and problem is not None:
+            # Ending a query in the middle of a batch looks to Spark like a failure of that batch; it will be repeated.
+            log.info("the batch under way was given up: %s", problem)
+        elif problem is not None:
+            raise self._explained(str(problem))
+
+    def _explained(self, text: str) -> HeadraceError:
+        sources = source_topics(self._jobs)
+        if is_data_loss(text):
+            gaps = find_gaps(self._options.checkpoint, Topics(self._options.connection), sources)
+            if gaps:
+                return refuse(self._options.checkpoint, gaps)
+        return explain_failure(text, topics=sources, checkpoint=self._options.checkpoint)
+
+
+def _java_ended() -> EnvironmentProblem:
+    return EnvironmentProblem(
+        "Spark's Java process has ended",
+        hint="It may have run out of memory: raise spark.driver_memory, or look into the log of the kernel.",
+    )
 
 
 def _settings(options: RunOptions) -> dict[str, str]:
@@ -142,224 +297,3 @@ def _settings(options: RunOptions) -> dict[str, str]:
         local_directory=options.checkpoint.parent / "spark-local",
     )
     return ours | options.settings
-
-
-def _source_options(options: RunOptions, first: int) -> dict[str, str]:
-    return {
-        **options.connection.spark_options(),
-        "startingOffsets": options.starting,
-        "failOnDataLoss": "true",
-        "maxOffsetsPerTrigger": str(first),
-        # What a transaction has not brought out is not there, for us as for any reader.
-        "kafka.isolation.level": "read_committed",
-    }
-
-
-def _run(
-    spark: SparkSession,
-    jobs: Sequence[Job],
-    options: RunOptions,
-    sink: Sink,
-    report: Callable[[RunEvent], None],
-    stop: threading.Event,
-) -> None:
-    codec = Codec()
-    topics = Topics(options.connection)
-    most = options.max_events_per_batch or bound_by_memory()
-    throttle = Throttle(target=options.target_batch_ms / 1000, most=most, first=options.first_batch_events)
-    frame = streaming_query(
-        spark,
-        jobs,
-        options=_source_options(options, throttle.limit),
-        groups=options.key_groups,
-        codec=codec,
-        partitions={name: len(topics.get(name).partitions) for name in source_topics(jobs)},
-    )
-    standing = StandingFile(options.checkpoint)
-    writers = [Writer(job, codec, options.encoding) for job in jobs]
-    batches = _Batches(spark, writers, options.key_groups, sink, report, standing, throttle)
-    report(StateChange("warming", "the first batch starts Java code and Python workers; this takes 10 to 30 s"))
-    writer = frame.writeStream.outputMode("update").foreachBatch(batches.write)
-    writer = writer.option("checkpointLocation", str(options.checkpoint / "spark"))
-    if options.cadence_ms:
-        writer = writer.trigger(processingTime=f"{options.cadence_ms} milliseconds")
-    query = writer.start()
-    batches.query = query
-    mirror = OffsetMirror(options.connection, jobs)
-    while not stop.wait(0.1) and query.isActive:
-        mirror.show(query.lastProgress)
-    stopped = query.isActive
-    if stopped:
-        report(StateChange("stopping", "the batch under way"))
-        batches.stop(query)
-        mirror.finish(query.lastProgress)
-    problem = query.exception()
-    if batches.failure is not None:
-        raise batches.failure
-    if stopped and problem is not None:
-        # Ending a query in the middle of a batch looks to Spark like a failure of that batch; it will be repeated.
-        log.info("the batch under way was given up: %s", problem)
-    elif problem is not None:
-        raise explain_failure(str(problem), topics=source_topics(jobs), checkpoint=options.checkpoint)
-
-
-class _Batches:
-    """Takes each batch from Spark to the sink."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        writers: Sequence[Writer],
-        groups: int,
-        sink: Sink,
-        report: Callable[[RunEvent], None],
-        standing: StandingFile,
-        throttle: Throttle,
-    ) -> None:
-        self.query: StreamingQuery | None = None
-        self.failure: HeadraceError | None = None
-        self._spark = spark
-        self._jobs = [writer.job for writer in writers]
-        self._groups = groups
-        self._writers = writers
-        self._sink = sink
-        self._report = report
-        self._standing = standing
-        self._throttle = throttle
-        self._source = SourceLimit(spark)
-        self._written = -1
-        self._warm = False
-
-    def write(self, frame: DataFrame, batch: int) -> None:
-        """Run a batch and write what came out of it; Spark calls this."""
-        try:
-            self._write(frame, batch)
-        except HeadraceError as problem:
-            # Spark turns an error into text; keep the real one for the caller.
-            self.failure = problem
-            raise
-        self._written = batch
-
-    def stop(self, query: StreamingQuery) -> None:
-        """End the query when Spark has noted the last batch, or soon anyway: a batch that it has not is repeated."""
-        deadline = time.monotonic() + _STOP_SECONDS
-        while query.isActive and time.monotonic() < deadline and not self._noted(query):
-            time.sleep(0.02)
-        query.stop()
-
-    def _noted(self, query: StreamingQuery) -> bool:
-        progress = query.lastProgress
-        return self._written < 0 or (progress is not None and progress.batchId >= self._written)
-
-    def _write(self, frame: DataFrame, batch: int) -> None:
-        began = time.monotonic()
-        table = frame.toArrow()
-        parts = _Parts(self._groups)
-        for group, kind, body in zip(
-            *(table.column(name).to_pylist() for name in ("group", "kind", "body")), strict=True
-        ):
-            parts.add(group, kind, body)
-        times = {
-            number: json.loads(parts.of(number, "time")[0])
-            for number in range(len(self._jobs))
-            if parts.of(number, "time")
-        }
-        told = max((told["now"] for told in times.values()), default=BEGINNING)
-        # Before the first heartbeat, events that nobody stamped at their ingestion tell no time.
-        now = told if told > BEGINNING else time.time_ns() // 1_000
-        counts: dict[str, int] = defaultdict(int)
-        records = chain.from_iterable(
-            self._records(number, job, parts, now, counts) for number, job in enumerate(self._jobs)
-        )
-        if self._sink.committed(batch):
-            counts.clear()
-        else:
-            self._sink.write(batch, records)
-        self._tell_tasks(batch, times)
-        self._standing.write({self._jobs[number].name: told for number, told in times.items()}, batch=batch)
-        self._tell(batch, times, counts, time.monotonic() - began)
-
-    def _records(self, number: int, job: Job, parts: _Parts, now: int, counts: dict[str, int]) -> Iterator[Outgoing]:
-        writer = self._writers[number]
-        left = frames(parts.of(number, "result"))
-        if left:
-            results = job.pipeline.finish(pl.concat(left))
-            counts["results"] += results.height
-            yield from writer.results(results, now)
-        for kind, write in (("late", writer.late), ("dead", writer.dead), ("dismissed", writer.dismissed)):
-            for rows in frames(parts.of(number, kind)):
-                counts["late" if kind == "late" else "dead_letters"] += rows.height
-                yield from write(rows, now)
-
-    def _tell_tasks(self, batch: int, times: dict[int, dict[str, Any]]) -> None:
-        """Let the tasks of the next batch know the watermarks: they get the properties of the thread this runs on."""
-        known = {self._jobs[number].name: told["watermark"] for number, told in times.items()}
-        if len(known) == len(self._jobs):
-            told = json.dumps({"batch": batch, "watermarks": known})
-            self._spark.sparkContext.setLocalProperty(WATERMARKS, told)
-
-    def _tell(self, batch: int, times: dict[int, dict[str, Any]], counts: dict[str, int], seconds: float) -> None:
-        if not self._warm:
-            self._warm = True
-            self._report(StateChange("running"))
-        marks = {
-            self._jobs[number].name: told["watermark"]
-            for number, told in times.items()
-            if told["watermark"] > BEGINNING
-        }
-        progress = self.query.lastProgress if self.query is not None else None
-        duration, backlog = _last_progress(progress)
-        rows = max((told["rows"] for told in times.values()), default=0)
-        limit = self._throttle.after(rows=rows, backlog=backlog, seconds=seconds)
-        if self.query is not None:
-            self._source.set(self.query, limit)
-        self._report(
-            BatchDone(
-                batch=batch,
-                rows_in=rows,
-                results=counts["results"],
-                late=counts["late"],
-                dead_letters=counts["dead_letters"],
-                duration_ms=duration,
-                watermark=min(marks.values(), default=None),
-                backlog=backlog,
-                limit=limit,
-                watermarks=marks,
-                **_sizes(progress),
-            )
-        )
-
-
-class _Parts:
-    """The bodies of a batch, by job and kind."""
-
-    def __init__(self, groups: int) -> None:
-        self._groups = groups
-        self._bodies: dict[tuple[int, str], list[bytes]] = defaultdict(list)
-
-    def add(self, group: int, kind: str, body: bytes) -> None:
-        self._bodies[group // self._groups, kind].append(body)
-
-    def of(self, job: int, kind: str) -> list[bytes]:
-        return self._bodies.get((job, kind), [])
-
-
-def _last_progress(progress: Any) -> tuple[int | None, int | None]:
-    if progress is None:
-        return None, None
-    backlog = 0
-    for source in progress.sources:
-        behind = (source.metrics or {}).get("totalOffsetsBehindLatest")
-        backlog += int(behind) if behind is not None else 0
-    return int(progress.durationMs.get("triggerExecution", 0)), backlog
-
-
-def _sizes(progress: Any) -> dict[str, Any]:
-    """What the state store holds and where the time of the last batch went, as far as Spark has told."""
-    if progress is None:
-        return {}
-    return {
-        "state_rows": sum(int(store.numRowsTotal) for store in progress.stateOperators),
-        "state_bytes": sum(int(store.memoryUsedBytes) for store in progress.stateOperators),
-        "phases": {name: int(took) for name, took in progress.durationMs.items()},
-    }

@@ -83,3 +83,28 @@ def start_session(name: str, *, master: str, settings: Mapping[str, str]) -> Spa
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Tell whether a session's Java process is there and the session has not been stopped."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 - pyspark has no other question
+    except (Py4JError, OSError, AttributeError):
+        return False
+
+
+def forget_java() -> None:
+    """Let the next session start a Java process of its own, after the one there was has died.
+
+    pyspark keeps the connection to its Java process for as long as Python lives, also when that process is gone.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no other way
+    if gateway is not None:
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001

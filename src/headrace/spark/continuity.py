@@ -1,0 +1,213 @@
+"""Continuity: whether Kafka still holds what a checkpoint wants to read next.
+
+A checkpoint says where each partition of a topic was read up to. If the job was away for longer than the topic keeps
+its records, or the topic was deleted and made anew, going on would skip events, or read others for them. So before a
+query starts its checkpoint is compared with its topics, by offsets and by the identity that Kafka gives to a topic;
+where they do not fit, nothing is run and the loss is named. `accept_loss` goes on with what is left, on request.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.broker import Topics
+
+_FILE = "topics.json"
+#: Where a query began that has not done a batch yet.
+BEGINNING = "beginning.json"
+
+#: Per topic, per partition, the offset to read next.
+Places = dict[str, dict[int, int]]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A partition that does not hold what is to be read next.
+
+    Args:
+        topic: Its topic.
+        partition: Its number.
+        wanted: The offset to read next.
+        earliest: The first offset that is there.
+        latest: The offset after the last.
+        renewed: Whether the topic is another one than the checkpoint knew.
+    """
+
+    topic: str
+    partition: int
+    wanted: int
+    earliest: int
+    latest: int
+    renewed: bool
+
+    def __str__(self) -> str:
+        where = f"{self.topic} partition {self.partition}"
+        if self.renewed:
+            return f"{where}: read up to {self.wanted:,} of a topic that was deleted and made anew since"
+        if self.wanted < self.earliest:
+            gone = self.earliest - self.wanted
+            return f"{where}: {gone:,} events from {self.wanted:,} on have expired; it begins at {self.earliest:,} now"
+        return f"{where}: read up to {self.wanted:,}, but it ends at {self.latest:,}: it was cut off or made anew"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What Spark's checkpoint says.
+
+    Args:
+        directory: Spark's part of the checkpoint.
+        committed: The last batch that is done, -1 for none.
+        next: Where each partition is to be read next.
+    """
+
+    directory: Path
+    committed: int
+    next: Places
+
+
+def read_progress(checkpoint: Path) -> Progress | None:
+    """Read how far a checkpoint has come; None if it has not begun.
+
+    Raises:
+        StateError: It cannot be read.
+    """
+    directory = checkpoint / "spark"
+    done = _numbers(directory / "commits")
+    try:
+        if done:
+            return Progress(directory, done[-1], _kafka_offsets(directory / "offsets" / str(done[-1])))
+        if (begun := checkpoint / BEGINNING).exists():
+            return Progress(directory, -1, _places(begun.read_text("utf-8")))
+    except (OSError, ValueError, KeyError) as problem:
+        raise StateError(
+            f"the checkpoint {checkpoint} is damaged: {problem}",
+            hint="Start afresh (--fresh), which forgets its state, or restore the directory from a copy.",
+        ) from problem
+    return None
+
+
+def find_gaps(checkpoint: Path, topics: Topics, names: Sequence[str]) -> list[Gap]:
+    """Compare a checkpoint with its topics.
+
+    Args:
+        checkpoint: The job's directory.
+        topics: The Kafka that it reads.
+        names: The topics that it reads.
+    """
+    progress = read_progress(checkpoint)
+    if progress is None:
+        return []
+    known, current = _known_ids(checkpoint), topics.ids(names)
+    gaps = []
+    for name in names:
+        renewed = name in known and known[name] != current[name]
+        held = {partition.partition: partition for partition in topics.get(name).partitions}
+        for number, wanted in sorted(progress.next.get(name, {}).items()):
+            there = held.get(number)
+            earliest, latest = (there.earliest, there.latest) if there is not None else (0, 0)
+            if wanted >= 0 and (renewed or not earliest <= wanted <= latest):
+                gaps.append(Gap(name, number, wanted, earliest, latest, renewed))
+    return gaps
+
+
+def refuse(checkpoint: Path, gaps: Sequence[Gap]) -> StateError:
+    """Say what is lost, and what there is to choose."""
+    told = "; ".join(str(gap) for gap in gaps[:5])
+    more = f"; and {len(gaps) - 5} partitions more" if len(gaps) > 5 else ""
+    return StateError(
+        f"Kafka no longer holds what the job in {checkpoint} wants to read next: {told}{more}",
+        hint="Choose: --accept-loss keeps the state and goes on with the oldest events that are there; --fresh forgets "
+        "the state, too, and begins anew. Nothing was changed so far.",
+    )
+
+
+def accept_loss(gaps: Sequence[Gap], progress: Progress) -> None:
+    """Let a checkpoint go on at the oldest events that are there.
+
+    Args:
+        gaps: What is lost.
+        progress: How far the checkpoint has come.
+    """
+    if progress.committed < 0:
+        # Not one batch is done: there is no state to keep.
+        shutil.rmtree(progress.directory, ignore_errors=True)
+        (progress.directory.parent / BEGINNING).unlink(missing_ok=True)
+        return
+    offsets = progress.directory / "offsets"
+    for number in _numbers(offsets):
+        if number > progress.committed:
+            _remove(offsets / str(number))
+    places = {topic: dict(partitions) for topic, partitions in progress.next.items()}
+    for gap in gaps:
+        places[gap.topic][gap.partition] = gap.earliest
+    path = offsets / str(progress.committed)
+    lines = path.read_text("utf-8").split("\n")
+    for at, line in enumerate(lines[2:], start=2):
+        if line.startswith("{"):
+            lines[at] = _rewritten(line, places)
+    _remove(path)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text("\n".join(lines), "utf-8")
+    fresh.replace(path)
+
+
+def remember_topics(checkpoint: Path, topics: Topics, names: Sequence[str]) -> None:
+    """Note which topics these are, for the next start."""
+    path = checkpoint / _FILE
+    fresh = path.with_name(f"{_FILE}.{uuid.uuid4().hex}")
+    fresh.write_text(json.dumps({"topics": topics.ids(names)}, indent=2) + "\n")
+    fresh.replace(path)
+
+
+def _known_ids(checkpoint: Path) -> dict[str, str]:
+    try:
+        known: dict[str, str] = json.loads((checkpoint / _FILE).read_text())["topics"]
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError) as problem:
+        raise StateError(
+            f"{checkpoint / _FILE} cannot be read: {problem}", hint="Remove it; the next start writes it anew."
+        ) from problem
+    return known
+
+
+def _numbers(directory: Path) -> list[int]:
+    if not directory.is_dir():
+        return []
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit())
+
+
+def _kafka_offsets(path: Path) -> Places:
+    """Read the Kafka source's line of an entry of Spark's offset log: version, metadata, then one line per source."""
+    for line in path.read_text("utf-8").split("\n")[2:]:
+        if line.startswith("{"):
+            return _places(line)
+    raise ValueError(f"{path} names no Kafka offsets")
+
+
+def _places(text: str) -> Places:
+    """Read what a source noted: topics with their partitions' offsets, maybe beside other things."""
+    told = json.loads(text)
+    by_topic: Mapping[str, Mapping[str, int]] = told["offsets"] if "now" in told else told
+    return {topic: {int(number): int(offset) for number, offset in each.items()} for topic, each in by_topic.items()}
+
+
+def _rewritten(text: str, places: Places) -> str:
+    told = json.loads(text)
+    fresh = {**told, "offsets": places} if "now" in told else places
+    return json.dumps(fresh, separators=(",", ":"))
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
