@@ -142,6 +142,7 @@ class Board:
         """
         with self._lock:
             self._counts["unplaced"] += rows.unplaced
+            self._counts["markers"] += rows.markers
             self._keep_history(rows)
             clock = self._clock.read(now)
             version = self._version + 1

@@ -18,6 +18,7 @@ import polars as pl
 
 from headrace.engine.operator import IS_RETRACTION, WINDOW_END, WINDOW_START
 from headrace.geo import cell_from_text, cell_text
+from headrace.observe.places import marker_cells, marker_positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,7 @@ class Rows:
         places: `cell` and `target`, or `latitude` and `longitude`.
         values: The further columns.
         unplaced: How many results were left out since they have no place.
+        markers: How many were left out since they belong to latency markers.
     """
 
     key: list[str] = field(default_factory=list)
@@ -62,6 +64,7 @@ class Rows:
     places: dict[str, list[Any]] = field(default_factory=dict)
     values: dict[str, list[Any]] = field(default_factory=dict)
     unplaced: int = 0
+    markers: int = 0
 
 
 def clean(frame: pl.DataFrame, declaration: Declaration) -> Rows:
@@ -83,14 +86,15 @@ def clean(frame: pl.DataFrame, declaration: Declaration) -> Rows:
         for place, (name, kind) in places.items()
         if name is not None
     }
+    unplaced = markers = 0
     if located:
-        there = _on_the_globe(pl.DataFrame(list(located.values())))
-        unplaced = frame.height - int(there.sum())
-        if unplaced:
-            frame = frame.filter(there)
-            located = {place: column.filter(there) for place, column in located.items()}
-    else:
-        unplaced = 0
+        places_only = pl.DataFrame(list(located.values()))
+        there = _on_the_globe(places_only)
+        people_see = there & ~_markers(places_only)
+        unplaced, markers = int((~there).sum()), int((there & ~people_see).sum())
+        if unplaced or markers:
+            frame = frame.filter(people_see)
+            located = {place: column.filter(people_see) for place, column in located.items()}
     return Rows(
         key=_keys(frame, declaration, located.get("cell")),
         event_time=_milliseconds(frame, "event_time"),
@@ -108,6 +112,7 @@ def clean(frame: pl.DataFrame, declaration: Declaration) -> Rows:
             for column in declaration.value_columns
         },
         unplaced=unplaced,
+        markers=markers,
     )
 
 
@@ -259,6 +264,15 @@ def _on_the_globe(places: pl.DataFrame) -> pl.Series:
         if name in places.columns:
             parts.append(pl.col(name).abs() <= limit)
     return places.select(pl.all_horizontal(parts).fill_null(value=False)).to_series()
+
+
+def _markers(places: pl.DataFrame) -> pl.Series:
+    """Which results are those of latency markers, which are nobody's business here."""
+    if "#cell" in places.columns:
+        marked = marker_cells(cell_from_text("#cell"))
+    else:
+        marked = marker_positions("#latitude", "#longitude")
+    return places.select(marked.fill_null(value=False)).to_series()
 
 
 def _keys(frame: pl.DataFrame, declaration: Declaration, cell: pl.Series | None) -> list[str]:
