@@ -44,6 +44,14 @@ class Start(StrEnum):
     NOW = "now"
 
 
+class Delivery(StrEnum):
+    """What readers of results may rely on."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+
+
 def checkpoint_of(settings: Settings, jobs: Sequence[Job]) -> Path:
     """The checkpoint directory of a set of jobs: their names, or a short name for a long list."""
     names = "+".join(sorted(job.name for job in jobs))
@@ -135,6 +143,14 @@ def run(
     ] = None,
     bootstrap: Bootstrap = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget the checkpoint: offsets and state.")] = False,
+    delivery: Annotated[
+        Delivery | None,
+        typer.Option(help="What readers may rely on after a crash; as each job says if left out.", show_default=False),
+    ] = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Go on where Kafka no longer holds what is to be read next."),
+    ] = False,
     begin: Annotated[
         Start, typer.Option("--from", help="Where to begin without a checkpoint: at the start of the topics, or now.")
     ] = Start.START,
@@ -146,7 +162,9 @@ def run(
             "name the jobs to run, or give --all", hint=f"Jobs: {', '.join(known_jobs())}. See `headrace jobs`."
         )
     settings = Globals.of(ctx).settings(
-        broker__bootstrap=(bootstrap, "--bootstrap"), spark__master=(master, "--master")
+        broker__bootstrap=(bootstrap, "--bootstrap"),
+        spark__master=(master, "--master"),
+        spark__delivery=(None if delivery is None else delivery.value, "--delivery"),
     )
     chosen = list(known_jobs(settings).values()) if every else pick(names or [], settings)
     connection = connect(settings)
@@ -155,6 +173,7 @@ def run(
     from headrace.cli.topics import make_topics
     from headrace.spark.publishing import ProgressTopic
     from headrace.spark.runner import RunOptions, run_jobs
+    from headrace.spark.supervisor import Restarts
 
     java = find_java()
     with Steps() as steps, steps.step("Jars of Spark's Kafka connector") as step:
@@ -172,6 +191,10 @@ def run(
         max_events_per_batch=settings.spark.max_events_per_batch,
         target_batch_ms=settings.spark.target_batch_ms,
         encoding=settings.spark.result_encoding,
+        delivery=settings.spark.delivery,
+        apart_rows=settings.spark.apart_rows,
+        restarts=Restarts(most=settings.spark.restarts),
+        accept_loss=accept_loss,
         starting="earliest" if begin is Start.START else "latest",
         fresh=fresh,
     )

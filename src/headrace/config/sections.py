@@ -16,6 +16,7 @@ PREFIX = "HEADRACE_"
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 ResultEncoding = Literal["binary", "json"]
+Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
 Quantiles = Literal["kll", "exact"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
@@ -165,6 +166,26 @@ class SparkSettings(Section):
         "binary",
         "How results, late events and dead letters are written: small, or readable.",
         ", ".join(get_args(ResultEncoding)),
+    )
+
+    delivery: Delivery | None = _setting(
+        None,
+        "What readers of results may rely on when something crashes; what each job says if not set.",
+        ", ".join(get_args(Delivery)),
+    )
+    apart_rows: Annotated[int, Number] = _setting(
+        100_000,
+        "A job that gives more rows than this in a micro-batch is written by its state partitions from then on, in a "
+        "transaction each.",
+        "a whole number from 0",
+        ge=0,
+    )
+    restarts: Annotated[int, Number] = _setting(
+        5,
+        "How often in a row a failed query is started again by itself.",
+        "a whole number from 0 to 1000000",
+        ge=0,
+        le=1_000_000,
     )
 
     @model_validator(mode="after")
