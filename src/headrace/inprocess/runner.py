@@ -17,7 +17,8 @@ from headrace.engine.group import Arrivals, Group, Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
 from headrace.engine.tally import tallied
 from headrace.errors import PlanError, StateError
-from headrace.stream.handover import hand_over
+from headrace.stream import Job
+from headrace.stream.handover import hand_over, hand_over_branches
 from headrace.stream.intake import take_in, timekeeping
 from headrace.stream.pipeline import Pipeline, compile_plan
 from headrace.time.instants import BEGINNING
@@ -42,6 +43,7 @@ class Batch:
         dismissed: Rows that could not be used, with `reason`, or None.
         watermark: Where event time stands after the step.
         counts: What steps have counted, by name: rows that a filter dropped, events that were not enriched.
+        outputs: Result rows of a job's further outputs, by name.
     """
 
     results: pl.DataFrame
@@ -49,13 +51,14 @@ class Batch:
     dismissed: pl.DataFrame | None
     watermark: int
     counts: dict[str, int] = field(default_factory=dict)
+    outputs: dict[str, pl.DataFrame] = field(default_factory=dict)
 
 
 class Runner:
     """Runs one stream, step by step.
 
     Args:
-        stream: What to run, or a compiled pipeline.
+        stream: What to run: a stream, a job, or a compiled pipeline.
         key_groups: How many key groups to spread keys over; the results do not depend on it.
         snapshot: What `snapshot()` of another runner gave, to continue from it.
         prepare: Let operators fold rows before they are sent to key groups, as Spark does.
@@ -77,16 +80,13 @@ class Runner:
 
     def __init__(
         self,
-        stream: Stream | Pipeline,
+        stream: Stream | Job | Pipeline,
         *,
         key_groups: int = 4,
         snapshot: Snapshot | None = None,
         prepare: bool = True,
     ) -> None:
-        # Late rows are shown as they came, so no column is left out.
-        self.pipeline = (
-            stream if isinstance(stream, Pipeline) else compile_plan(stream.node, stream.schema, prune=False)
-        )
+        self.pipeline = _pipeline(stream)
         self._groups = key_groups
         self._prepare = prepare
         self._watermark: int | None = None
@@ -193,12 +193,16 @@ class Runner:
     def _run_stages(self, arrivals: list[Arrivals], dismissed: list[pl.DataFrame]) -> Batch:
         late: list[pl.DataFrame] = []
         left: list[pl.DataFrame] = []
+        beside: dict[str, list[pl.DataFrame]] = {branch.name: [] for branch in self.pipeline.branches}
         reached = BEGINNING
         for number in range(len(self.pipeline.stages)):
             left, marks, own = [], [], []
             for group, arrival in enumerate(arrivals):
                 departures = self._stages[number].turn(self._segments[number][group], arrival)
                 outcome = hand_over(self.pipeline, number, departures.outcome)
+                if number + 1 == len(self.pipeline.stages):
+                    for name, part in hand_over_branches(self.pipeline, departures.outcome).items():
+                        beside[name].append(part)
                 marks.append(departures.watermark)
                 own.append(departures.reached)
                 left += [] if outcome.rows is None else [outcome.rows]
@@ -216,6 +220,10 @@ class Runner:
             stacked(late),
             stacked(dismissed),
             reached,
+            outputs={
+                branch.name: branch.finish(pl.concat(parts)) if parts else branch.schema.to_frame()
+                for branch, parts in zip(self.pipeline.branches, beside.values(), strict=True)
+            },
         )
 
     def _onward(self, number: int, left: list[pl.DataFrame], reached: int) -> list[Arrivals]:
@@ -241,6 +249,15 @@ def run(stream: Stream, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]], *,
         last.watermark,
         {name: first.counts.get(name, 0) + last.counts.get(name, 0) for name in first.counts | last.counts},
     )
+
+
+def _pipeline(stream: Stream | Job | Pipeline) -> Pipeline:
+    if isinstance(stream, Pipeline):
+        return stream
+    if isinstance(stream, Job):
+        return stream.pipeline
+    # Late rows are shown as they came, so no column is left out.
+    return compile_plan(stream.node, stream.schema, prune=False)
 
 
 def _conform(frame: pl.DataFrame, schema: pl.Schema, name: str) -> pl.DataFrame:

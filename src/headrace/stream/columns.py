@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.engine.operator import EVENT_TIME, Reader
+from headrace.stream.enriching import Enrich
 from headrace.stream.steps import Drop, Filter, FlatMap, Select, WithColumns
 from headrace.time.strategies import Perfect, Punctuated
 from headrace.windows.assigners import Aligned
@@ -68,6 +69,8 @@ def source_columns(
             made, read = {step.name}, _roots(step.items)
         elif isinstance(step, Drop):
             read = set()
+        elif isinstance(step, Enrich):
+            made, read = set(step.gives), step.reads
         else:
             read = None
         if read is None:

@@ -14,6 +14,8 @@ from headrace.stream.intake import split_null_keys
 from headrace.stream.steps import apply_steps, fitted
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from headrace.engine.operator import Outcome
     from headrace.stream.pipeline import Pipeline
 
@@ -37,3 +39,24 @@ def hand_over(pipeline: Pipeline, level: int, outcome: Outcome) -> Outcome:
     rows, keyless = split_null_keys(rows, keys)
     dismissed = stacked([part for part in (outcome.dismissed, keyless) if part is not None])
     return replace(outcome, rows=rows if stage.fold is None else stage.fold.apply(rows), dismissed=dismissed)
+
+
+def hand_over_branches(pipeline: Pipeline, outcome: Outcome) -> dict[str, pl.DataFrame]:
+    """Give what the last stage's operator has for the further outputs, by their names.
+
+    A row that has no key for a further output is left out of it; it is the main output that tells of rows that cannot
+    be used.
+
+    Args:
+        pipeline: What is run.
+        outcome: What the operator gave.
+    """
+    given: dict[str, pl.DataFrame] = {}
+    if outcome.rows is None:
+        return given
+    for branch in pipeline.branches:
+        rows = apply_steps(branch.steps, outcome.rows)
+        if branch.fold is not None:
+            rows = branch.fold.apply(split_null_keys(rows, branch.fold.keys)[0])
+        given[branch.name] = rows
+    return given

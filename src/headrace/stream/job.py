@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 from headrace.errors import PlanError
 from headrace.stream import plan
 from headrace.stream.display import Display
-from headrace.stream.pipeline import Pipeline, compile_plan
+from headrace.stream.pipeline import Pipeline, compile_plan, trunk
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.stream.stream import Stream
 
 #: Columns that a result record has of its own, beside those of the window.
@@ -28,6 +30,24 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
 @dataclass(frozen=True)
+class Output:
+    """A further output of a job, with a topic of its own.
+
+    It shares the job's work up to its last stateful step; what follows in it may be stateless steps and same-window
+    aggregates. It is written in the same transactions as the job's results.
+
+    Args:
+        stream: What is computed.
+        description: One sentence for people.
+        display: What its results look like on the dashboard; chosen by their columns if not given.
+    """
+
+    stream: Stream
+    description: str = ""
+    display: Display | None = None
+
+
+@dataclass(frozen=True)
 class Job:
     """A named stream with a place for its results.
 
@@ -39,6 +59,7 @@ class Job:
             topic>.late`.
         delivery: What a reader may rely on when something crashes; see docs/delivery.md.
         display: What its results look like on the dashboard; chosen by their columns if not given.
+        outputs: Further outputs by name; their results go to `<result topic>.<name>`.
     """
 
     name: str
@@ -47,6 +68,7 @@ class Job:
     result_topic: str = field(default="")
     display: Display | None = None
     delivery: Delivery = "exactly_once"
+    outputs: Mapping[str, Output] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -60,16 +82,44 @@ class Job:
             raise PlanError(
                 f"job {self.name!r} has the delivery {self.delivery!r}", hint=f"Choose one of {', '.join(DELIVERIES)}."
             )
-        taken = sorted(set(self.stream.schema) & RESULT_FIELDS)
-        if taken:
-            raise PlanError(
-                f"job {self.name!r} has the result column {', '.join(taken)}, which every result record has already",
-                hint="Rename it before the last step: with_columns(...), then select(...) or key_by the new name.",
-            )
-        if self.display is not None:
-            self.display.check(self.stream.schema, job=self.name)
+        self._check_results(self.name, self.stream, self.display)
+        for name, output in self.outputs.items():
+            if not _NAME.fullmatch(name) or name == "late":
+                raise PlanError(
+                    f"job {self.name!r} has an output {name!r}",
+                    hint="Use lower-case letters, digits and dashes, and not the name of the late events.",
+                )
+            self._check_results(self.output_name(name), output.stream, output.display)
+            if trunk(output.stream.node) is not trunk(self.stream.node):
+                raise PlanError(
+                    f"output {name!r} of job {self.name!r} shares no work with the job's stream",
+                    hint="Let both begin with the same stream up to its last stateful step, or make it a job.",
+                )
         # What cannot be planned should fail here, where it is written, and not when it is run.
         _ = self.pipeline
+
+    def _check_results(self, name: str, stream: Stream, display: Display | None) -> None:
+        taken = sorted(set(stream.schema) & RESULT_FIELDS)
+        if taken:
+            raise PlanError(
+                f"job {name!r} has the result column {', '.join(taken)}, which every result record has already",
+                hint="Rename it before the last step: with_columns(...), then select(...) or key_by the new name.",
+            )
+        if display is not None:
+            display.check(stream.schema, job=name)
+
+    def output_name(self, output: str) -> str:
+        """What results of a further output say of themselves in place of the job's name."""
+        return f"{self.name}.{output}"
+
+    def output_topic(self, output: str) -> str:
+        """Where the results of a further output go."""
+        return f"{self.result_topic}.{output}"
+
+    @property
+    def result_topics(self) -> tuple[str, ...]:
+        """Where results go: those of the job, then those of its further outputs."""
+        return (self.result_topic, *(self.output_topic(name) for name in self.outputs))
 
     @property
     def late_topic(self) -> str:
@@ -79,7 +129,15 @@ class Job:
     @cached_property
     def pipeline(self) -> Pipeline:
         """The job as stages of steps and operators."""
-        return compile_plan(self.stream.node, self.stream.schema)
+        whole = compile_plan(self.stream.node, self.stream.schema)
+        others = {name: compile_plan(output.stream.node, output.stream.schema) for name, output in self.outputs.items()}
+        for name, other in others.items():
+            if len(other.stages) > len(whole.stages) or any(stage.fires_again for stage in other.stages):
+                raise PlanError(
+                    f"output {name!r} of job {self.name!r} needs a stateful step of its own",
+                    hint="Use windows that fire once (no trigger, no allowed lateness), or make it a job.",
+                )
+        return whole.with_branches(others)
 
     @property
     def picture(self) -> Display:
@@ -103,4 +161,7 @@ class Job:
         lines = [f"{self.name}: {self.description}", self.stream.explain()]
         how = self.delivery.replace("_", " ")
         lines.append(f"  to {self.result_topic}, {how} (late events to {self.late_topic})")
+        for name, output in self.outputs.items():
+            lines += [f"{self.output_name(name)}: {output.description}", output.stream.explain()]
+            lines.append(f"  to {self.output_topic(name)}, {how}")
         return "\n".join(lines)

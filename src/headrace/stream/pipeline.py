@@ -33,6 +33,8 @@ from headrace.windows.sliced import SlicedOperator
 from headrace.windows.triggers import default
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.engine import Operator
     from headrace.stream.steps import Step
     from headrace.time.watermarks import WatermarkStrategy
@@ -85,6 +87,31 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """A further way from the last stage's operator to results.
+
+    Args:
+        name: What the output is called.
+        steps: The stateless steps on what the operator gives.
+        fold: A same-window aggregate, or None.
+        last_steps: The stateless steps after the merge of the fold.
+        schema: The columns of the results.
+        keys: The key columns of the results.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    fold: ChainedFold | None
+    last_steps: tuple[Step, ...]
+    schema: pl.Schema
+    keys: tuple[str, ...]
+
+    def finish(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Turn what left the last stage in one batch, from all key groups together, into results."""
+        return _finished(rows, self.fold, self.steps, self.last_steps, self.schema)
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """What a runner executes.
 
@@ -93,12 +120,14 @@ class Pipeline:
         stages: The stateful stages, in order.
         schema: The columns of the results.
         last_steps: The stateless steps after the merge of the last stage's fold.
+        branches: Further outputs, made of what the last stage's operator gives.
     """
 
     entries: tuple[Entry, ...]
     stages: tuple[Stage, ...]
     schema: pl.Schema
     last_steps: tuple[Step, ...] = ()
+    branches: tuple[Branch, ...] = ()
 
     @property
     def result_keys(self) -> tuple[str, ...]:
@@ -109,9 +138,45 @@ class Pipeline:
     def finish(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Turn what left the last stage in one batch, from all key groups together, into results."""
         last = self.stages[-1]
-        results = apply_steps(self.last_steps, rows if last.fold is None else last.fold.finish(rows))
-        promised = pl.Schema({name: results.schema.get(name, kind) for name, kind in self.schema.items()})
-        return fitted(results, promised, steps=(*last.steps, *self.last_steps))
+        return _finished(rows, last.fold, last.steps, self.last_steps, self.schema)
+
+    def with_branches(self, others: Mapping[str, Pipeline]) -> Pipeline:
+        """Add what other pipelines do after the last stage's operator, which they share with this one.
+
+        Args:
+            others: By the name of the output.
+        """
+        return replace(self, branches=tuple(other.as_branch(name) for name, other in others.items()))
+
+    def as_branch(self, name: str) -> Branch:
+        """Take what follows the last stage's operator."""
+        last = self.stages[-1]
+        return Branch(name, last.steps, last.fold, self.last_steps, self.schema, self.result_keys)
+
+
+def _finished(
+    rows: pl.DataFrame,
+    fold: ChainedFold | None,
+    steps: tuple[Step, ...],
+    last_steps: tuple[Step, ...],
+    schema: pl.Schema,
+) -> pl.DataFrame:
+    results = apply_steps(last_steps, rows if fold is None else fold.finish(rows))
+    promised = pl.Schema({name: results.schema.get(name, kind) for name, kind in schema.items()})
+    return fitted(results, promised, steps=(*steps, *last_steps))
+
+
+def trunk(node: plan.Node) -> plan.Node | None:
+    """Find the last stateful step of a plan that is no same-window aggregate: what outputs of a job must share."""
+    if isinstance(node, plan.Read | plan.Union):
+        return None
+    if isinstance(node, plan.Aggregated):
+        window = node.input
+        same = isinstance(window, plan.Window) and isinstance(window.assigner, SameWindow)
+        return trunk(window.input) if same and isinstance(window, plan.Window) else node
+    if isinstance(node, plan.Matched | plan.Processed):
+        return node
+    return trunk(node.input)
 
 
 @dataclass

@@ -29,6 +29,7 @@ from headrace.errors import HeadraceError, PlanError
 from headrace.events import Record
 from headrace.stream import plan
 from headrace.stream.declared import topic_columns
+from headrace.stream.enriching import enrich
 from headrace.stream.explain import explain
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.time.duration import micros, text
@@ -39,7 +40,7 @@ from headrace.windows.previous import PreviousOperator
 from headrace.windows.triggers import check_trigger, default
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from google.protobuf.message import Message
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from headrace.cep.measures import Measure
     from headrace.cep.pattern import Pattern
     from headrace.engine import Operator
+    from headrace.enrich import Enrichment
     from headrace.stream.steps import Step
     from headrace.time.watermarks import WatermarkStrategy
     from headrace.windows.aggregates import Aggregate
@@ -206,6 +208,25 @@ class Stream:
     def map_batches(self, function: Callable[[pl.DataFrame], pl.DataFrame], *, name: str = "") -> Stream:
         """Run a function on batches of rows; it is also called with no rows, to learn its columns."""
         return self._step(MapBatches(function, name or getattr(function, "__name__", "function")), "map_batches")
+
+    def enrich(self, source: Enrichment, *, on: str | Sequence[str] | Mapping[str, str]) -> Stream:
+        """Add columns that somebody else knows by key: a table, a function, a service over HTTP.
+
+        A row whose key is not known, or cannot be looked up in time, goes on with nulls; how many is counted. See
+        docs/enrich.md.
+
+        Args:
+            source: `table(...)`, `bulk(...)` or `http(...)` of `headrace.enrich`.
+            on: The key columns; a mapping from the stream's names to the source's where they differ.
+
+        >>> from headrace.enrich import table
+        >>> stops = table(pl.DataFrame({"line": ["6"], "ends": ["Arabia"]}), name="stops")
+        >>> trips = Stream.rows("trips", {"line": pl.String}).enrich(stops, on="line")
+        >>> print(trips.explain())
+        rows trips
+          enrich by table stops on line -> ends
+        """
+        return self._step(enrich(source, on, self.schema), "enrich")
 
     def union(self, *others: Stream) -> Stream:
         """Join streams of the same columns into one; its watermark is the least of theirs."""
