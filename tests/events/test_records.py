@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.broker.ranges import Chunk
 from headrace.errors import PlanError, SchemaError
 from headrace.events import Codec, Column, Record, Result
 from headrace.events.codec import MAX_VALUE_BYTES
-from headrace.spark.arrow_stage import PARTITION_SHIFT, TOPIC_SHIFT, ArrowStage
+from headrace.spark.arrow_stage import ArrowStage
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
@@ -159,19 +160,18 @@ def test_a_type_with_a_schema_of_its_own_takes_no_other() -> None:
         Stream.topic("t", VehiclePosition, schema={"speed": pl.Float64})
 
 
-def batch(*values: tuple[int, bytes]) -> pa.RecordBatch:
-    origins = [(topic << TOPIC_SHIFT) | (0 << PARTITION_SHIFT) | n for n, (topic, _) in enumerate(values)]
-    return pa.RecordBatch.from_pydict({"value": [value for _, value in values], "origin": origins})
+def chunk(topic: str, *values: bytes) -> Chunk:
+    return Chunk(topic, 0, pa.array(values, pa.binary()), pa.array(range(len(values)), pa.int64()))
 
 
 def test_topics_may_use_the_same_name_for_different_columns() -> None:
     codec = Codec()
     jobs = [counting("a", "input.a", {"value": pl.Float64}), counting("b", "input.b", {"value": pl.Int64})]
-    stage = ArrowStage({job.name: job.pipeline for job in jobs}, ("input.a", "input.b"), 1, codec, {})
+    stage = ArrowStage({job.name: job.pipeline for job in jobs}, 1, codec, {})
     real = codec.encode(frame(sensor=["k"], value=[1.5]), Record).to_pylist()
     whole = codec.encode(frame(sensor=["k"], value=[7]), Record).to_pylist()
-    out = list(stage(iter([batch((0, real[0]), (1, whole[0]), (1, real[0]))])))
-    kinds = [kind for part in out for kind in part.column("kind").to_pylist()]
+    out = stage(iter([chunk("input.a", real[0]), chunk("input.b", whole[0], real[0])]), None)
+    kinds = out.column("kind").to_pylist()
     assert kinds.count("clock") == 2
     assert kinds.count("dead") == 1  # a fraction where a whole number is declared
 
@@ -179,4 +179,4 @@ def test_topics_may_use_the_same_name_for_different_columns() -> None:
 def test_jobs_that_contradict_each_other_are_refused_when_they_are_put_together() -> None:
     jobs = [counting("a", "input.a", {"value": pl.Float64}), counting("b", "input.a", {"value": pl.Int64})]
     with pytest.raises(PlanError, match="another job as"):
-        ArrowStage({job.name: job.pipeline for job in jobs}, ("input.a",), 1, Codec())
+        ArrowStage({job.name: job.pipeline for job in jobs}, 1, Codec())

@@ -7,13 +7,14 @@ there: the checkpoint alone says where a query continues.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+
+from headrace.spark.kafka_source import offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,21 +65,10 @@ class OffsetMirror:
 
     def _commit(self, progress: Any) -> None:
         self._written = time.monotonic()
-        read = _offsets(progress)
+        read = offsets_of(progress)
         self._asked = []
         for job, topics in self._topics.items():
             places = [TopicPartition(topic, partition, offset) for topic, partition, offset in read if topic in topics]
             if places:
                 request = ConsumerGroupTopicPartitions(group_of(job), places)
                 self._asked += self._admin.alter_consumer_group_offsets([request]).values()
-
-
-def _offsets(progress: Any) -> list[tuple[str, int, int]]:
-    found = []
-    for source in progress.sources:
-        end = source.endOffset
-        told = json.loads(end) if isinstance(end, str) and end.startswith("{") else end
-        if isinstance(told, dict):
-            for topic, partitions in told.items():
-                found += [(topic, int(partition), int(offset)) for partition, offset in partitions.items()]
-    return found

@@ -1,40 +1,31 @@
-"""The query: Kafka source, Arrow stage, heartbeat, stateful stages, as one Spark plan for any number of jobs."""
+"""The query: the source with the Arrow stage in it, then stateful stages, as one Spark plan for any number of jobs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.spark.arrow_stage import PARTITION_SHIFT, TOPIC_SHIFT, ArrowStage
+from headrace.spark.arrow_stage import ArrowStage
 from headrace.spark.exchange import SPARK_SCHEMA
+from headrace.spark.kafka_source import KafkaPlan, stream_rows
 from headrace.spark.stateful_stage import StatefulStage
 from headrace.spark.work import StageWork
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.broker import Connection
     from headrace.events import Codec
+    from headrace.spark.kafka_source import Starting
+    from headrace.spark.pressure import SourceLimit
     from headrace.stream import Job
-
-
-def kafka_rows(reader: DataFrame, topics: Sequence[str]) -> DataFrame:
-    """Reduce Spark's Kafka columns to the value and its origin: topic number, partition and offset in one integer."""
-    number = " ".join(f"WHEN topic = '{topic}' THEN {place}L" for place, topic in enumerate(topics[1:], start=1))
-    topic = f"(CASE {number} ELSE 0L END)" if number else "0L"
-    origin = f"shiftleft({topic}, {TOPIC_SHIFT}) | shiftleft(cast(partition AS bigint), {PARTITION_SHIFT}) | `offset`"
-    return reader.selectExpr("value", f"{origin} AS origin")
 
 
 def source_topics(jobs: Sequence[Job]) -> tuple[str, ...]:
     """Tell the topics that the jobs read, each once, in an order that does not depend on that of the jobs."""
     return tuple(sorted({topic for job in jobs for topic in job.sources}))
-
-
-def exchange_rows(rows: DataFrame, jobs: Sequence[Job], *, groups: int, codec: Codec) -> DataFrame:
-    """Run the Arrow stage."""
-    stage = ArrowStage({job.name: job.pipeline for job in jobs}, source_topics(jobs), groups, codec)
-    return rows.mapInArrow(stage, SPARK_SCHEMA)
 
 
 def heartbeat(spark: SparkSession, groups: int) -> DataFrame:
@@ -69,25 +60,34 @@ def streaming_query(
     spark: SparkSession,
     jobs: Sequence[Job],
     *,
-    options: Mapping[str, str],
+    connection: Connection,
     groups: int,
     codec: Codec,
     partitions: dict[str, int],
+    starting: Starting = "earliest",
+    beginning: Path | None = None,
+    limit: SourceLimit | None = None,
 ) -> DataFrame:
     """Put the whole plan together for a stream.
 
     Args:
         spark: The session.
         jobs: What to run.
-        options: Of Spark's Kafka source.
+        connection: The Kafka to read from.
         groups: Key groups per job.
         codec: Reads Kafka values.
         partitions: How many partitions each source topic has.
+        starting: Where to begin without a checkpoint; a number is a time in microseconds.
+        beginning: The file that remembers where that was.
+        limit: The most events of a batch; None: all that are there.
     """
-    topics = source_topics(jobs)
-    reader = spark.readStream.format("kafka").options(**options).option("subscribe", ",".join(topics)).load()
-    # A task costs more than a partition: what does not run side by side may as well share a hand-over to Python.
-    few = kafka_rows(reader, topics).coalesce(spark.sparkContext.defaultParallelism)
-    rows = exchange_rows(few, jobs, groups=groups, codec=codec)
-    every = rows.union(heartbeat(spark, groups * len(jobs)))
-    return stateful(every, jobs, groups=groups, partitions=partitions)
+    plan = KafkaPlan(
+        connection,
+        source_topics(jobs),
+        ArrowStage({job.name: job.pipeline for job in jobs}, groups, codec),
+        tasks=spark.sparkContext.defaultParallelism,
+        starting=starting,
+        beginning=beginning,
+        limit=limit,
+    )
+    return stateful(stream_rows(spark, plan), jobs, groups=groups, partitions=partitions)

@@ -1,0 +1,318 @@
+"""Closed ranges of offsets, read into Arrow as fast as the client can.
+
+A job's task is told which offsets of which partitions it has to read. `RangeReader` gives them as chunks of values,
+each of one partition and in its order. The client behind it is kept for the next task of the same process, since
+connecting takes longer than reading a small batch. What a range holds never changes, so a task that is repeated reads
+the same.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import groupby
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer as Client
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headrace.broker.connection import Connection, ErrorWatch, kafka_error
+from headrace.errors import BrokerError, StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+#: Messages taken from the client at once: more do not fit the processor's caches.
+_POLL = 10_000
+_POLL_SECONDS = 0.05
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
+_GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001
+_partition, _value, _offset = methodcaller("partition"), methodcaller("value"), methodcaller("offset")
+_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
+
+Place = tuple[str, int]
+"""A topic and the number of one of its partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets of one partition, from `start` to before `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Values of one partition, in its order.
+
+    Args:
+        topic: Where they are.
+        partition: Its number.
+        values: What the records say; null for one that marks its key as deleted.
+        offsets: The place of each.
+    """
+
+    topic: str
+    partition: int
+    values: pa.BinaryArray
+    offsets: pa.Int64Array
+
+
+class RangeReader:
+    """Reads ranges.
+
+    Args:
+        connection: How to reach Kafka.
+        patience: Seconds without any record before reading fails.
+        buffer_bytes: The most that the client fetches ahead.
+    """
+
+    def __init__(self, connection: Connection, *, patience: float = 60.0, buffer_bytes: int = 32 << 20) -> None:
+        self._patience = patience
+        self._watch = ErrorWatch(connection, patience=patience)
+        self._client = Client(
+            connection.client_config(
+                group_id="headrace.no-group",  # asked for by the client, never used: partitions are assigned by hand
+                enable_auto_commit=False,
+                enable_auto_offset_store=False,
+                auto_offset_reset="error",
+                isolation_level="read_committed",
+                allow_auto_create_topics=False,
+                fetch_message_max_bytes=4 << 20,
+                queued_max_messages_kbytes=buffer_bytes >> 10,
+                queued_min_messages=100_000,
+                # A fetch under way at the end of a partition holds up the next task's first one.
+                fetch_wait_max_ms=10,
+                fetch_queue_backoff_ms=5,
+            )
+            | {"error_cb": self._watch, "enable.partition.eof": True}
+        )
+
+    def read(self, ranges: Sequence[Range], *, rows: int = 100_000) -> Iterator[Chunk]:
+        """Read ranges.
+
+        Args:
+            ranges: What to read, at most one of each partition.
+            rows: How many values a chunk has at most, about.
+
+        Raises:
+            StateError: Kafka no longer holds what is asked for.
+            BrokerError: Kafka is gone.
+        """
+        open_ranges = {(each.topic, each.partition): each for each in ranges if len(each)}
+        gathered: dict[Place, _Gathered] = {place: _Gathered() for place in open_ranges}
+        if not open_ranges:
+            return
+        self._client.assign([TopicPartition(each.topic, each.partition, each.start) for each in open_ranges.values()])
+        try:
+            while open_ranges:
+                for place, messages in self._poll(open_ranges).items():
+                    part = gathered[place]
+                    part.add(messages)
+                    if place not in open_ranges or part.rows >= rows:
+                        yield from part.take(*place)
+            for place, part in gathered.items():
+                yield from part.take(*place)
+        finally:
+            self._client.unassign()
+
+    def _poll(self, open_ranges: dict[Place, Range]) -> dict[Place, list[Message]]:
+        """Take what is there of the open ranges, and close those whose end was seen."""
+        left = sum(len(each) for each in open_ranges.values())
+        deadline = time.monotonic() + self._patience
+        while not (messages := self._client.consume(min(_POLL, left), timeout=_POLL_SECONDS)):
+            self._watch.check(self._client)
+            if time.monotonic() > deadline:
+                where = ", ".join(f"{topic}/{partition}" for topic, partition in open_ranges)
+                raise BrokerError(
+                    f"Kafka gave no record of {where} for {self._patience:.0f} s",
+                    hint="See that the broker runs (headrace broker status), then start again.",
+                )
+        found: dict[Place, list[Message]] = {}
+        for place, those in _by_place(messages, open_ranges).items():
+            bounds = open_ranges.get(place)
+            if bounds is not None:
+                found[place] = self._within(place, bounds, those, open_ranges)
+        return found
+
+    def _within(
+        self, place: Place, bounds: Range, messages: list[Message], open_ranges: dict[Place, Range]
+    ) -> list[Message]:
+        """Leave out what lies behind the end, notices that the end was reached, and errors, which are raised."""
+        first, last = messages[0].offset() or 0, messages[-1].offset() or 0
+        # Where the offsets have no gap there is no notice among them.
+        if last - first == len(messages) - 1 and last < bounds.end - 1:
+            return messages
+        kept = []
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.code() != _EOF:
+                    raise read_error(error, place, bounds.start)
+            elif (message.offset() or 0) < bounds.end:
+                kept.append(message)
+            # Control records and compaction leave gaps: the end is where something at or behind it shows up.
+            if (message.offset() or 0) >= bounds.end - (error is None):
+                open_ranges.pop(place, None)
+        if place not in open_ranges and open_ranges:
+            self._client.incremental_unassign([TopicPartition(*place)])
+        return kept
+
+
+class _Gathered:
+    """What was read of one partition and not yet given away."""
+
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+        self._offsets: list[range | list[Any]] = []
+
+    @property
+    def rows(self) -> int:
+        return len(self._values)
+
+    def add(self, messages: list[Message]) -> None:
+        # Messages hold on to the client's buffers: let go of them soon.
+        self._values += map(_value, messages)
+        if messages:
+            first, last = messages[0].offset() or 0, messages[-1].offset() or 0
+            gapless = last - first == len(messages) - 1
+            self._offsets.append(range(first, last + 1) if gapless else list(map(_offset, messages)))
+
+    def take(self, topic: str, partition: int) -> Iterator[Chunk]:
+        if self._values:
+            offsets = np.concatenate([np.asarray(part, np.int64) for part in self._offsets])
+            yield Chunk(topic, partition, binary_array(self._values), pa.array(offsets))
+            self._values, self._offsets = [], []
+
+
+def binary_array(values: list[Any]) -> pa.BinaryArray:
+    """Make an Arrow array of values; by joining them, which is several times as fast as one by one.
+
+    >>> binary_array([b"ab", None, b""]).to_pylist()
+    [b'ab', None, b'']
+    >>> binary_array([b"ab", b"", b"c"]).to_pylist()
+    [b'ab', b'', b'c']
+    """
+    if None in values:
+        return pa.array(values, pa.binary())
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise BrokerError(f"{len(values)} values are more than 2 GiB together", hint="Read fewer at once.")
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(values))]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), buffers)
+
+
+def _by_place(messages: list[Message], open_ranges: Mapping[Place, Range]) -> dict[Place, list[Message]]:
+    topics = {topic for topic, _ in open_ranges}
+    found: dict[Place, list[Message]] = {}
+    if len(topics) == 1:
+        (topic,) = topics
+        partitions = set(map(_partition, messages))
+        if len(partitions) == 1:
+            return {(topic, partitions.pop()): messages}
+        for partition, those in groupby(messages, _partition):
+            found.setdefault((topic, partition), []).extend(those)
+    else:
+        for message in messages:
+            found.setdefault((message.topic() or "", message.partition() or 0), []).append(message)
+    return found
+
+
+def read_error(error: KafkaError, place: Place, start: int) -> StateError | BrokerError:
+    """Say what it means that a range cannot be read."""
+    where = f"{place[0]} partition {place[1]}"
+    if error.code() in _GONE:
+        return lost(where, f"offset {start} is not there any more")
+    if error.code() in _UNKNOWN:
+        return BrokerError(f"{where} is gone: the topic was deleted", hint="Create it anew and start with --fresh.")
+    return BrokerError(f"cannot read {where}: {error.str()}", hint="See that the broker runs, then start again.")
+
+
+def lost(where: str, what: str) -> StateError:
+    """Say that Kafka no longer holds what a job wants to read next, and what can be done."""
+    return StateError(
+        f"Kafka no longer holds what the job wants to read next: {where}: {what}",
+        hint="The topic was made anew, or what it held has expired. Start afresh (--fresh) to begin with what is "
+        "there; what is gone cannot be counted.",
+    )
+
+
+_readers: list[tuple[Connection, RangeReader]] = []
+
+
+def shared_reader(connection: Connection) -> RangeReader:
+    """Give the reader that this process keeps for a connection."""
+    for known, reader in _readers:
+        if known == connection:
+            return reader
+    _readers.append((connection, RangeReader(connection)))
+    return _readers[-1][1]
+
+
+class LogEnds:
+    """Asks where partitions begin and end.
+
+    Args:
+        connection: How to reach Kafka.
+        timeout: Seconds to wait for an answer.
+    """
+
+    def __init__(self, connection: Connection, *, timeout: float = 30.0) -> None:
+        self._watch = ErrorWatch(connection)
+        self._admin = AdminClient(connection.client_config() | {"error_cb": self._watch})
+        self._timeout = timeout
+
+    def partitions(self, topics: Sequence[str]) -> list[Place]:
+        """List the partitions of topics."""
+        try:
+            found = self._admin.list_topics(timeout=self._timeout).topics
+        except KafkaException as error:
+            raise self._watch.explain(kafka_error(error)) from error
+        missing = [topic for topic in topics if topic not in found]
+        if missing:
+            raise BrokerError(
+                f"a topic is missing: {', '.join(missing)}",
+                hint="Create the topics (headrace topics create), or name the broker that has them (--bootstrap).",
+            )
+        return [(topic, number) for topic in topics for number in sorted(found[topic].partitions)]
+
+    def ends(self, places: Sequence[Place]) -> dict[Place, int]:
+        """Tell the offset behind the last committed record of each partition."""
+        return self._ask(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def at(self, places: Sequence[Place], time: int) -> dict[Place, int]:
+        """Tell the first offset that is not older than a time, in microseconds; the end where there is none."""
+        found = self._ask(places, OffsetSpec.for_timestamp(-(-time // 1000)))
+        ends = self.ends(places)
+        return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
+
+    def begins(self, places: Sequence[Place]) -> dict[Place, int]:
+        """Tell the first offset that each partition still holds."""
+        return self._ask(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def _ask(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, int]:
+        asked = self._admin.list_offsets(
+            {TopicPartition(*place): spec for place in places},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=self._timeout,
+        )
+        try:
+            return {(each.topic, each.partition): int(future.result().offset) for each, future in asked.items()}
+        except KafkaException as error:
+            if kafka_error(error).code() in _UNKNOWN:
+                raise BrokerError(
+                    f"a topic is gone: {', '.join(sorted({topic for topic, _ in places}))}",
+                    hint="Create it anew (headrace topics create) and start with --fresh.",
+                ) from error
+            raise self._watch.explain(kafka_error(error)) from error

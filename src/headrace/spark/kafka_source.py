@@ -1,0 +1,304 @@
+"""The source of a query: Kafka's partitions, read and turned into exchange rows in one Python call per task.
+
+Spark plans batches of offsets and notes them in its checkpoint; the tasks read the offsets themselves and run the Arrow
+stage on what they read, so an event never passes through Java (docs/adr/0011 says what that saves). The time of a batch
+is planned with its offsets: a batch that is repeated after a crash reads the same events and hears the same time.
+
+When nothing comes in, time alone makes a batch once a second, so that idle partitions, processing-time triggers and
+time-outs work without new events.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from headrace.broker.ranges import LogEnds, Place, Range, lost, shared_reader
+from headrace.spark.exchange import SPARK_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.broker import Connection
+    from headrace.spark.arrow_stage import ArrowStage
+    from headrace.spark.pressure import SourceLimit
+
+#: Without events, time makes a batch this often, in microseconds.
+BEAT = 1_000_000
+#: A batch smaller than this is one task: a second one costs more than it saves.
+_ROWS_FOR_A_TASK = 20_000
+#: How long to wait for events before Spark is told that there are none; else it asks a hundred times a second.
+_WAIT_SECONDS = 0.05
+_ASK_SECONDS = 0.005
+_FORMAT = "headrace-kafka"
+
+Starting = Literal["earliest", "latest"] | int
+Offsets = dict[str, dict[str, int]]
+"""By topic and by partition, as Spark notes it."""
+
+
+@dataclass
+class Reading(InputPartition):
+    """What one task reads.
+
+    Args:
+        ranges: The offsets.
+        now: The time of the batch, None for one that has none.
+    """
+
+    ranges: tuple[Range, ...]
+    now: int | None
+
+
+@dataclass(frozen=True)
+class KafkaPlan:
+    """What there is to read and what to do with it.
+
+    Args:
+        connection: How to reach Kafka.
+        topics: What to read.
+        stage: What tasks do with it.
+        tasks: How many tasks run side by side.
+        starting: Where a query without a checkpoint begins; a number is a time in microseconds.
+        beginning: Where that is noted: a first batch that is repeated must begin where it did.
+        limit: The most events of a batch; None: all that are there.
+    """
+
+    connection: Connection
+    topics: tuple[str, ...]
+    stage: ArrowStage
+    tasks: int
+    starting: Starting = "earliest"
+    beginning: Path | None = None
+    limit: SourceLimit | None = None
+
+    def read(self, reading: Reading) -> Iterator[pa.RecordBatch]:
+        """Read one task's part."""
+        yield self.stage(shared_reader(self.connection).read(reading.ranges), reading.now)
+
+
+class KafkaStreamReader(DataSourceStreamReader):
+    """Plans batches; lives in a process of its own beside the driver."""
+
+    def __init__(self, plan: KafkaPlan) -> None:
+        self._plan = plan
+        self._checked = False
+
+    @cached_property
+    def _log(self) -> LogEnds:
+        return LogEnds(self._plan.connection)
+
+    @cached_property
+    def _places(self) -> list[Place]:
+        return self._log.partitions(self._plan.topics)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Tell where a query without a checkpoint begins; the same again when it is asked again."""
+        path = self._plan.beginning
+        if path is not None and path.exists():
+            noted: dict[str, Any] = json.loads(path.read_text())
+            return noted
+        first: dict[str, Any] = {"offsets": _by_topic(self._first()), "now": _now()}
+        if path is not None:
+            fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+            fresh.write_text(json.dumps(first))
+            fresh.replace(path)
+        return first
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's signature
+        """Plan the next batch; the same offset again means that there is none."""
+        begin = self._begin(start)
+        ends = self._wait_for_more(begin, start["now"])
+        now = max(_now(), start["now"])
+        if ends == begin and now - start["now"] < BEAT:
+            return start
+        # Spark's limit is that of the start of the query; ours follows what batches took.
+        most = self._plan.limit.get() if self._plan.limit is not None else None
+        return {"offsets": _by_topic(limited(begin, ends, most)), "now": now}
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Tell where the partitions end, for the backlog."""
+        return {"offsets": _by_topic(self._log.ends(self._places))}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Share a batch out among tasks."""
+        begin = self._begin(start)
+        ranges = [Range(*place, begin.get(place, 0), until) for place, until in _flat(end["offsets"]).items()]
+        return shared_out(ranges, self._plan.tasks, end["now"])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's part; runs in a worker."""
+        assert isinstance(partition, Reading)  # noqa: S101 - what `partitions` made
+        return self._plan.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept until a batch is out."""
+
+    def _first(self) -> dict[Place, int]:
+        starting = self._plan.starting
+        if isinstance(starting, int):
+            return self._log.at(self._places, starting)
+        return self._log.begins(self._places) if starting == "earliest" else self._log.ends(self._places)
+
+    def _begin(self, start: dict[str, Any]) -> dict[Place, int]:
+        begin = _flat(start["offsets"])
+        # A partition that was added since then begins at its beginning.
+        return {place: begin.get(place, 0) for place in dict.fromkeys([*begin, *self._places])}
+
+    def _wait_for_more(self, begin: dict[Place, int], since: int) -> dict[Place, int]:
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while True:
+            ends = self._log.ends(self._places)
+            self._check(begin, ends)
+            if ends != begin or _now() - since >= BEAT or time.monotonic() > deadline:
+                return ends
+            time.sleep(_ASK_SECONDS)
+
+    def _check(self, begin: dict[Place, int], ends: dict[Place, int]) -> None:
+        """See that Kafka still holds what comes next; expiry is asked for once, since a task notices it later."""
+        for (topic, partition), offset in begin.items():
+            end = ends.get((topic, partition))
+            if end is None or end < offset:
+                what = "is gone" if end is None else f"ends at offset {end}, before offset {offset}"
+                raise lost(f"{topic} partition {partition}", what)
+        if not self._checked:
+            for (topic, partition), first in self._log.begins(self._places).items():
+                if first > begin[topic, partition]:
+                    gone = f"offsets {begin[topic, partition]} to {first - 1} have expired"
+                    raise lost(f"{topic} partition {partition}", gone)
+            self._checked = True
+
+
+class KafkaRangeReader(DataSourceReader):
+    """Reads closed ranges of offsets, for a batch."""
+
+    def __init__(self, plan: KafkaPlan, ranges: Sequence[Range]) -> None:
+        self._plan = plan
+        self._ranges = ranges
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Share the ranges out among tasks."""
+        return list(shared_out(self._ranges, self._plan.tasks, None))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's part; runs in a worker."""
+        assert isinstance(partition, Reading)  # noqa: S101 - what `partitions` made
+        return self._plan.read(partition)
+
+
+def limited(begin: Mapping[Place, int], ends: Mapping[Place, int], most: int | None) -> dict[Place, int]:
+    """Bound a batch: each partition gives the same share of what it holds, so that their event times stay together.
+
+    >>> limited({("t", 0): 0, ("t", 1): 100}, {("t", 0): 1000, ("t", 1): 400}, most=130)
+    {('t', 0): 100, ('t', 1): 130}
+    >>> limited({("t", 0): 0}, {("t", 0): 7}, most=None)
+    {('t', 0): 7}
+    """
+    total = sum(end - begin.get(place, 0) for place, end in ends.items())
+    if most is None or total <= most:
+        return dict(ends)
+    share = most / total
+    return {
+        place: min(end, begin.get(place, 0) + max(1, int((end - begin.get(place, 0)) * share)))
+        if end > begin.get(place, 0)
+        else end
+        for place, end in ends.items()
+    }
+
+
+def shared_out(ranges: Sequence[Range], tasks: int, now: int | None) -> list[Reading]:
+    """Share ranges out among tasks so that each has about the same to read; there is always one to tell the time.
+
+    >>> one, two = shared_out([Range("t", 0, 0, 90_000), Range("t", 1, 0, 50_000), Range("t", 2, 5, 60_005)], 2, now=7)
+    >>> [each.partition for each in one.ranges], [each.partition for each in two.ranges]
+    ([0], [2, 1])
+    >>> len(shared_out([Range("t", 0, 0, 10), Range("t", 1, 0, 10)], 2, now=7))
+    1
+    """
+    wanted = sorted((each for each in ranges if len(each)), key=len, reverse=True)
+    rows = sum(len(each) for each in wanted)
+    count = max(1, min(tasks, len(wanted), rows // _ROWS_FOR_A_TASK))
+    parts: list[list[Range]] = [[] for _ in range(count)]
+    for each in wanted:
+        min(parts, key=lambda part: sum(len(one) for one in part)).append(each)
+    return [Reading(tuple(part), now) for part in parts]
+
+
+def backlog_of(progress: Any) -> int | None:
+    """Tell how many events are in Kafka and not yet read, by a query's progress; None where it does not say."""
+    behind = 0
+    for source in progress.sources:
+        latest, end = _told(source.latestOffset), _told(source.endOffset)
+        if latest is None or end is None:
+            return None
+        read = _flat(end["offsets"])
+        behind += sum(max(0, last - read.get(place, 0)) for place, last in _flat(latest["offsets"]).items())
+    return behind
+
+
+def offsets_of(progress: Any) -> list[tuple[str, int, int]]:
+    """Tell up to where a query has read: topic, partition, offset."""
+    told = (_told(source.endOffset) for source in progress.sources)
+    return [(*place, offset) for end in told if end is not None for place, offset in _flat(end["offsets"]).items()]
+
+
+def stream_rows(spark: SparkSession, plan: KafkaPlan) -> DataFrame:
+    """Give the exchange rows of a running query."""
+    name = _register(spark, plan, ())
+    return spark.readStream.format(name).load()
+
+
+def range_rows(spark: SparkSession, plan: KafkaPlan, ranges: Sequence[Range]) -> DataFrame:
+    """Give the exchange rows of closed ranges."""
+    name = _register(spark, plan, ranges)
+    return spark.read.format(name).load()
+
+
+def _register(spark: SparkSession, plan: KafkaPlan, ranges: Sequence[Range]) -> str:
+    # The plan travels inside the class, as it travels inside a function elsewhere: options are text, and shown.
+    class KafkaSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return _FORMAT
+
+        def schema(self) -> str:
+            return SPARK_SCHEMA
+
+        def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
+            return KafkaRangeReader(plan, ranges)
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature
+            return KafkaStreamReader(plan)
+
+    spark.dataSource.register(KafkaSource)
+    return _FORMAT
+
+
+def _told(offset: Any) -> dict[str, Any] | None:
+    told = json.loads(offset) if isinstance(offset, str) and offset.startswith("{") else offset
+    return told if isinstance(told, dict) and "offsets" in told else None
+
+
+def _by_topic(offsets: Mapping[Place, int]) -> Offsets:
+    told: Offsets = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        told.setdefault(topic, {})[str(partition)] = offset
+    return told
+
+
+def _flat(offsets: Offsets) -> dict[Place, int]:
+    return {(topic, int(partition)): offset for topic, those in offsets.items() for partition, offset in those.items()}
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000
