@@ -11,27 +11,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
-from headrace.broker import Topics, TopicSpec, late_spec
+from headrace.broker import Consumer, Topics, TopicSpec, late_spec
 from headrace.errors import BrokerError, PlanError
 from headrace.events import Codec, VehiclePosition
 from headrace.observe.latency import latency_report
 from headrace.observe.places import marker_place
-from headrace.observe.probe import MarkerEvent, Probe, fresh_number, schedule, wall
+from headrace.observe.probe import LANES, MarkerEvent, Probe, fresh_number, schedule, wall
 from headrace.observe.recognition import first_place
 from headrace.observe.tracker import Tracker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import polars as pl
-
     from headrace.broker import EmbeddedBroker
 
 MS = 1_000
 S = 1_000_000
-#: What docs/latency.md promises for the median on one machine, beside the delay that is measured.
+#: What docs/latency.md promises on one machine that has time for it.
 ACCURACY = 0.05
 
 
@@ -68,7 +67,7 @@ def test_a_later_run_begins_with_other_numbers() -> None:
     # 10 minutes of markers, then the next run a second after them
     begin = 1_772_000_000 * S
     first, again = fresh_number(begin, every=S), fresh_number(begin + 601 * S, every=S)
-    assert again - first == 601
+    assert again - first == 601 * LANES
 
 
 @contextmanager
@@ -85,7 +84,9 @@ def forwarding(broker: EmbeddedBroker, recipe: OnePosition, delay: int, *, badly
             process.kill()
 
 
-def measured(broker: EmbeddedBroker, *, delay: int, seconds: float, every: int, badly: bool = False) -> pl.DataFrame:
+def measured(
+    broker: EmbeddedBroker, *, delay: int, seconds: float, every: int, badly: bool = False
+) -> tuple[OnePosition, pl.DataFrame]:
     """Send markers through a process that holds each for `delay` milliseconds."""
     recipe = OnePosition(f"input.{uuid.uuid4().hex[:12]}")
     specs = [TopicSpec(name=recipe.topic, partitions=1), TopicSpec(name=recipe.result_topic, partitions=1)]
@@ -99,36 +100,44 @@ def measured(broker: EmbeddedBroker, *, delay: int, seconds: float, every: int, 
         assert probe.run(int(seconds * S), never) == seconds * S // every
         probe.drain(never)
     assert tracker.strangers == 0
-    return tracker.outcomes(now=wall())
+    return recipe, tracker.outcomes(now=wall())
+
+
+def accounts(broker: EmbeddedBroker, topic: str) -> pl.DataFrame:
+    """What the forwarding process itself says about when it read and wrote, per marker."""
+    with Consumer(broker.connection, [topic]) as consumer:
+        values = [record.value for record in consumer]
+    return Codec().decode(values).frame.select("marker", "was_read", "was_written")
 
 
 @pytest.mark.broker
-def test_a_known_delay_is_measured(broker: EmbeddedBroker) -> None:
-    medians = {}
-    # Held one after the other: markers must be farther apart than the longest delay.
-    for delay in (50, 400):
-        outcomes = measured(broker, delay=delay, seconds=6, every=delay * 3 // 2 * MS)
-        legs = latency_report(outcomes)["delayed"].legs
-        # Each answer took at least the delay, and was written before it was seen.
-        assert outcomes["status"].unique().to_list() == ["seen"]
-        assert (outcomes["total"] >= delay / 1000).all()
-        assert (outcomes["seen"] >= outcomes["written"]).all()
-        assert (outcomes["ingest"] > 0).all()
-        medians[delay] = legs["total"].quantiles[0].value
-        assert medians[delay] == pytest.approx(delay / 1000, abs=ACCURACY)
-        assert legs["process"].quantiles[0].value == pytest.approx(delay / 1000, abs=ACCURACY)
-    assert medians[400] - medians[50] == pytest.approx(0.35, abs=ACCURACY)
+@pytest.mark.parametrize("delay", [50, 400])
+def test_a_known_delay_is_measured(broker: EmbeddedBroker, delay: int) -> None:
+    # Markers are held one after the other, so they must be farther apart than the delay.
+    recipe, outcomes = measured(broker, delay=delay, seconds=6, every=delay * 3 // 2 * MS)
+    told = outcomes.join(accounts(broker, recipe.result_topic).cast({"marker": pl.Int64}), on="marker")
+    assert told["status"].to_list() == ["seen"] * outcomes.height
+    held = (told["was_written"] - told["was_read"]) / S
+    assert (held >= delay / 1000).all()
+    # No marker is measured as quicker than it was; every instant is in its place.
+    assert (told["total"] >= held).all()
+    assert (told["ingested"] > told["generated"]).all()
+    assert (told["ingested"].dt.epoch("us") <= told["was_written"]).all()
+    assert (told["seen"].dt.epoch("us") >= told["was_written"]).all()
+    # Kafka's timestamp is the moment of writing, to the millisecond.
+    assert told["written"].dt.epoch("us").to_list() == (told["was_written"] // MS * MS).to_list()
+    # On a machine that is busy with other things most markers take longer, but not the one that nothing held up.
+    assert told["total"].min() == pytest.approx(delay / 1000, abs=ACCURACY)
+    assert told["process"].min() == pytest.approx(delay / 1000, abs=ACCURACY)
 
 
 @pytest.mark.broker
 def test_lost_duplicate_and_late_markers_are_recognised(broker: EmbeddedBroker) -> None:
-    outcomes = measured(broker, delay=0, seconds=2, every=50 * MS, badly=True)
-    told = {
-        row["marker"] % 10: (row["status"], row["duplicates"], row["results"])
-        for row in outcomes.select("marker", "status", "duplicates", "results").to_dicts()
-    }
-    usual = ("seen", 0, 1)
-    assert told == dict.fromkeys(range(10), usual) | {3: ("lost", 0, 0), 5: ("seen", 1, 1), 7: ("late", 0, 0)}
+    _, outcomes = measured(broker, delay=0, seconds=2, every=50 * MS, badly=True)
+    fates = {3: ("lost", 0, 0), 5: ("seen", 1, 1), 7: ("late", 0, 0)}
+    for row in outcomes.to_dicts():
+        told = (row["status"], row["duplicates"], row["results"])
+        assert told == fates.get(row["marker"] // LANES % 10, ("seen", 0, 1))
     report = latency_report(outcomes)["delayed"]
     assert (report.count("lost"), report.count("late"), report.duplicates) == (4, 4, 4)
     assert "8 of 40 markers never came back; they count as infinite" in report.warnings

@@ -44,7 +44,8 @@ COMMITS = "headrace.commits"
 FOREVER = -1
 """For `TopicSpec.retention`: keep everything."""
 
-_NOT_LED = KafkaError.NOT_LEADER_FOR_PARTITION
+#: What a partition says of itself that was made a moment ago: it has no leader yet, or has not heard who it is.
+_NOT_LED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH)
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -335,7 +336,7 @@ class Topics:
         created: list[str] = []
         for name, future in self._admin.create_topics(new, request_timeout=self._timeout).items():
             # Somebody else may have created it in the meantime; it is compared like any other, then.
-            if self._await(future, f"Cannot create topic {name}", accept=KafkaError.TOPIC_ALREADY_EXISTS):
+            if self._await(future, f"Cannot create topic {name}", accept=(KafkaError.TOPIC_ALREADY_EXISTS,)):
                 created.append(name)
         # The answer comes before every broker knows the topic: whoever produces at once would not find it.
         wanted = {spec.name for spec in specs}
@@ -394,7 +395,7 @@ class Topics:
             asked = []
             for pair, future in futures.items():
                 # A topic that was just created is known before its partitions are led: ask those again.
-                patient = _NOT_LED if time.monotonic() < deadline else None
+                patient = _NOT_LED if time.monotonic() < deadline else ()
                 answer = self._await(future, f"Cannot read the offsets of {pair.topic}", accept=patient)
                 if answer is None:
                     asked.append(pair)
@@ -436,12 +437,12 @@ class Topics:
                 raise BrokerError(f"Kafka did not get {what} within {self._timeout:g} s", hint="Look at its log.")
             time.sleep(0.02)
 
-    def _await(self, future: Future[Any], what: str, *, accept: int | None = None) -> Any:
+    def _await(self, future: Future[Any], what: str, *, accept: Sequence[int] = ()) -> Any:
         try:
             return future.result(self._timeout + 5) or True
         except KafkaException as error:
             cause = kafka_error(error)
-            if accept is not None and cause.code() == accept:
+            if cause.code() in accept:
                 return None
             if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):  # noqa: SLF001
                 self._admin.poll(0)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from headrace.broker import Connection, Record
     from headrace.observe.tracker import Tracker
 
+#: Numbers per interval: more than there are jobs. Jobs read the same topics, so no two markers may share a vehicle or a
+#: cell, whichever job they are for.
+LANES = 16
 #: The longest window and the wait for it: what a marker's event may still be part of.
 _REST = 10 * MINUTE
 
@@ -88,12 +91,12 @@ def fresh_number(now: int, *, every: int) -> int:
 
     Args:
         now: The time.
-        every: Microseconds between two markers.
+        every: Microseconds between two markers of a job.
 
     >>> fresh_number(60_000_000, every=1_000_000), fresh_number(61_000_000, every=1_000_000)
-    (60, 61)
+    (960, 976)
     """
-    return now // every % MARKERS
+    return now // every * LANES % MARKERS
 
 
 def schedule(*, begin: int, end: int, every: int, seed: int) -> Iterator[int]:
@@ -145,6 +148,8 @@ class Probe:
     ) -> None:
         if not recipes:
             raise PlanError("no job to send markers to", hint="Name at least one.")
+        if len(recipes) > LANES:
+            raise PlanError(f"{len(recipes)} jobs at once", hint=f"Send markers to at most {LANES}.")
         if every < 1_000:
             raise PlanError(f"a marker every {every} us", hint="Give at least 1ms.")
         self._connection = connection
@@ -192,10 +197,9 @@ class Probe:
             BrokerError: Kafka went away.
         """
         begin = wall()
-        number = fresh_number(begin, every=self._every)
-        # Numbers advance at least as fast as the clock, so that the next run begins beyond the last one of this.
+        first = fresh_number(begin, every=self._every)
         agenda = sorted(
-            (due, number + index, recipe_number)
+            (due, first + index * LANES + recipe_number, recipe_number)
             for recipe_number in range(len(self._recipes))
             for index, due in enumerate(
                 schedule(begin=begin, end=begin + duration, every=self._every, seed=self._seed * 1_000 + recipe_number)
