@@ -1,6 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +18,6 @@ from headrace.ingest import RawMessage
 from headrace.ingest.recording import Recording, format_line
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.ingest.conftest import Mosquitto
 
     from headrace.broker import EmbeddedBroker
@@ -77,6 +81,130 @@ def test_a_check_needs_no_kafka(home: Path) -> None:
     assert result.exit_code == 0
     assert "2024-02-13 16:33:00" in result.output
     assert run("ingest", feeds(home, paths=["b.dump"]), "--check").exit_code == ExitCode.ENVIRONMENT
+
+
+def test_a_check_tries_every_feed_and_tells_what_becomes_of_it(home: Path) -> None:
+    recorded(home / "a.dump")
+    path = home / "feeds.toml"
+    path.write_text(
+        """
+        [[feed]]
+        name = "away"
+        connector = "mqtt"
+        processor = "hfp"
+        mqtt = {host = "127.0.0.1", port = 1, topics = ["/a"]}
+
+        [[feed]]
+        name = "table"
+        connector = "replay"
+        processor = "json"
+        replay = {paths = ["a.dump"]}
+        json = {topic = "input.table", fields = {n = {field = "VP.odo", type = "i64"}}}
+        """
+    )
+    result = run("ingest", "--config", path, "--check")
+    assert result.exit_code != 0
+    assert "away: FAILED: cannot reach the MQTT broker" in result.output
+    assert "json -> input.table" in result.output
+    assert "columns: n Int64" in result.output
+    assert run("ingest").exit_code == ExitCode.USAGE
+
+
+@pytest.mark.broker
+def test_a_mapping_brings_records_to_kafka(home: Path, broker: EmbeddedBroker) -> None:
+    import polars as pl
+
+    from headrace.broker import Consumer
+    from headrace.events import Codec, Record
+
+    (home / "parcels.csv").write_text("at,parcel,grams\n10,p1,250\n11,p2,x\n12,p1,300\n")
+    path = home / "feeds.toml"
+    path.write_text(
+        """
+        [[feed]]
+        name = "parcels"
+        connector = "replay"
+        processor = "csv"
+
+        [feed.replay]
+        paths = ["parcels.csv"]
+        form = "csv"
+        time = {field = "at", format = "epoch_s"}
+        speed = inf
+
+        [feed.csv]
+        topic = "input.parcels"
+        columns = ["at", "parcel", "grams"]
+        time = {field = "at", format = "epoch_s"}
+        key = ["parcel"]
+        fields = {parcel = "str", mass = {field = "grams", type = "f64", unit = "g"}}
+        """
+    )
+    told = last_line(run("ingest", path, "--json", "--bootstrap", broker.connection.bootstrap))
+    assert (told["events"], told["dismissed"], told["dead_letters"]) == (2, {"bad_value": 1}, 1)
+    with Consumer(broker.connection, ["input.parcels"], start="beginning") as consumer:
+        records = list(consumer)
+    assert [record.key for record in records] == [b"p1", b"p1"]
+    columns = pl.Schema({"parcel": pl.String, "mass": pl.Float64})
+    frame = Codec().decode([record.value for record in records], types=[Record], columns=columns).frame
+    assert frame.select(*columns).rows() == [("p1", 0.25), ("p1", 0.3)]
+
+
+def test_the_fleet_into_a_file_and_back(home: Path) -> None:
+    words = ("simulate", "--vehicles", 20, "--for", 20, "--fast", "--start", "2026-05-01T06:00:00Z")
+    told = last_line(run(*words, "--to", "fleet.dump.gz", "--json"))
+    found = list(Recording(home / "fleet.dump.gz"))
+    assert len(found) == told["messages"] > 400
+    from headrace.transit.hfp import HfpProcessor
+
+    assert not HfpProcessor().process(found).dismissed
+    assert "headrace replay fleet.dump" in run(*words, "--to", "fleet.dump").output
+    assert run(*words, "--to", "nothing://a/b").exit_code == ExitCode.CONFIG
+    assert run(*words, "--to", "mqtt://127.0.0.1:1").exit_code == ExitCode.BROKER
+    assert run(*words, "--to", "mqtt://127.0.0.1/topic").exit_code == ExitCode.CONFIG
+
+
+@pytest.mark.broker
+def test_the_fleet_over_mqtt_to_kafka_with_metrics(home: Path, mosquitto: Mosquitto, broker: EmbeddedBroker) -> None:
+    import httpx
+
+    from headrace.broker.ports import free_port
+
+    path = home / "feeds.toml"
+    path.write_text(
+        f'[[feed]]\nname = "fleet"\nconnector = "mqtt"\nprocessor = "hfp"\nhfp = {{max_behind = "10000d"}}\n'
+        f'mqtt = {{host = "127.0.0.1", port = {mosquitto.port}, topics = ["/hfp/#"], client_id = "ingester"}}\n'
+    )
+    metrics = free_port()
+    words = [str(path), "--metrics-port", str(metrics), "--bootstrap", broker.connection.bootstrap, "--json"]
+    ingester = subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli.main", "ingest", *words],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while " ingester 1 /hfp/#" not in mosquitto.log():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        told = run(
+            "simulate", "--vehicles", 20, "--for", 20, "--fast", "--start", "2026-05-01T06:00:00Z", "--json",
+            "--to", f"mqtt://127.0.0.1:{mosquitto.port}",
+        )  # fmt: skip
+        sent = last_line(told)["messages"]
+        while f'headrace_ingest_messages_total{{feed="fleet"}} {float(sent)}' not in (
+            text := httpx.get(f"http://127.0.0.1:{metrics}/metrics").text
+        ):
+            assert time.monotonic() < deadline, text
+            time.sleep(0.1)
+        assert 'headrace_ingest_events_total{feed="fleet",topic="input.vehicle-position"}' in text
+        assert 'headrace_ingest_connected{feed="fleet"} 1.0' in text
+    finally:
+        ingester.send_signal(signal.SIGTERM)
+        out, _ = ingester.communicate(timeout=30)
+    assert ingester.returncode == 0
+    assert json.loads(out.splitlines()[-1])["events"] == sent
 
 
 def test_record_writes_what_arrives(home: Path) -> None:

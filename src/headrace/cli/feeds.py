@@ -22,10 +22,11 @@ def load_feeds(path: Path) -> list[Feed]:
     from headrace.ingest.processors.csv import CsvProcessor
     from headrace.ingest.processors.json import JsonProcessor
     from headrace.transit.hfp import HfpProcessor
+    from headrace.transit.simulator_connector import SimulatorConnector
 
     return load(
         path,
-        connectors={kind.name: kind for kind in (MqttConnector, ReplayConnector)},
+        connectors={kind.name: kind for kind in (MqttConnector, ReplayConnector, SimulatorConnector)},
         processors={kind.name: kind for kind in (HfpProcessor, JsonProcessor, CsvProcessor)},
     )
 

@@ -7,52 +7,23 @@ The arrival gaps of the recording are kept, so its lateness and disorder are the
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from headrace.cli import terminal
 from headrace.cli.connect import connect
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
-from headrace.cli.simulate import Encoding
+from headrace.cli.reports import Encoding, MetricsPort, Reporter, serve_metrics, summary
 from headrace.cli.stopping import stop_on_signals
 from headrace.errors import PlanError
-
-if TYPE_CHECKING:
-    from headrace.ingest.report import IngestReport
-
-_REPORT_SECONDS = 5.0
-
-
-class Reporter:
-    """Passes an ingestion's reports on: every one as JSON, or a line now and then."""
-
-    def __init__(self, *, json: bool) -> None:
-        self._json = json
-        self._shown = 0.0
-
-    def __call__(self, report: IngestReport) -> None:
-        """Show a report."""
-        if self._json:
-            terminal.record(report.to_dict())
-        elif report.elapsed - self._shown >= _REPORT_SECONDS:
-            self._shown = report.elapsed
-            terminal.note(f"{report.feed}: {line(report)}, {report.rate:,.0f} messages/s")
-
-
-def line(report: IngestReport) -> str:
-    """A report in one line."""
-    parts = [f"{report.messages:,} messages, {report.events:,} events"]
-    parts += [f"{count:,} {cause}" for cause, count in sorted(report.dismissed.items())]
-    if report.lag_p50 is not None and report.lag_p99 is not None:
-        parts.append(f"lag p50 {report.lag_p50:.3f} s, p99 {report.lag_p99:.3f} s")
-    return ", ".join(parts)
 
 
 def replay(
     ctx: typer.Context,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings: .dump, .gz, .bz2, .xz, .zst.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Recordings or their URLs: .dump, .gz, .bz2, .xz, .zst.")
+    ],
     speed: Annotated[float, typer.Option("--speed", metavar="X", help="X times as fast as it was recorded.")] = 1.0,
     fast: Annotated[bool, typer.Option("--fast", help="As fast as possible.")] = False,
     offset: Annotated[str, typer.Option("--offset", metavar="TIME", help="Leave out so much of the start.")] = "0s",
@@ -75,6 +46,7 @@ def replay(
     encoding: Annotated[
         Encoding, typer.Option("--encoding", help="How events are written: small, or readable.")
     ] = Encoding.BINARY,
+    metrics_port: MetricsPort = None,
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
@@ -102,14 +74,20 @@ def replay(
         delivery = RunnerSettings(feed="replay", deduplicate=deduplicate, encoding=encoding.value)
     except PlanError as error:  # a duration that is none; here it was typed, not planned
         raise UsageError(error.message, hint=error.hint) from error
-    chosen = ReplaySettings(paths=tuple(map(str, files)), speed=math.inf if fast else speed, plan=plan)
+    chosen = ReplaySettings(paths=tuple(files), speed=math.inf if fast else speed, plan=plan)
     connector = ReplayConnector(chosen)
     found = connector.check()
     connection = connect(settings)
     make_topics(connection)
     terminal.note(f"Replaying {found}; events go to {connection.bootstrap}")
-    with stop_on_signals() as stop, Producer(connection, client_id="headrace-replay") as producer:
-        last = Ingestion(connector, HfpProcessor(), producer, settings=delivery).run(stop, Reporter(json=json))
+    metrics, serving = serve_metrics(metrics_port, [delivery.feed])
+    with (
+        serving,
+        stop_on_signals() as stop,
+        Producer(connection, client_id="headrace-replay") as producer,
+        Reporter(json=json, metrics=metrics) as reporter,
+    ):
+        last = Ingestion(connector, HfpProcessor(), producer, settings=delivery).run(stop, reporter)
     for recording in connector.recordings:
         if recording.torn:
             terminal.note(f"{recording.path} has a torn end: its writer was killed, or the copy is not complete.")
@@ -117,6 +95,6 @@ def replay(
             lines = ", ".join(map(str, recording.bad_lines[:5]))
             terminal.note(f"{recording.path} has {recording.bad_count:,} lines that are no messages: {lines}, ...")
     if not json:
-        terminal.line(f"Replayed {line(last)} in {last.elapsed:.1f} s.")
+        terminal.line(f"Replayed {summary(last)} in {last.elapsed:.1f} s.")
         terminal.note("See them: headrace tail input.vehicle-position")
     stop.finish()

@@ -7,8 +7,8 @@ time of day, so that a second run finds the vehicles where a fleet that had neve
 from __future__ import annotations
 
 import math
+import time
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +17,7 @@ from headrace.cli import terminal
 from headrace.cli.connect import connect
 from headrace.cli.moments import moment
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
+from headrace.cli.reports import Encoding
 from headrace.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
     from headrace.transit.simulator.feed import FeedReport
 
 _REPORT_SECONDS = 5.0
-
-
-class Encoding(StrEnum):
-    """How values are written."""
-
-    BINARY = "binary"
-    JSON = "json"
 
 
 class _Reporter:
@@ -90,6 +84,15 @@ def simulate(
         ),
     ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="Do not wait for the clock; needs --for.")] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="HFP messages to mqtt://HOST:PORT or into a file (.dump, .dump.gz), instead of events to Kafka.",
+            show_default=False,
+        ),
+    ] = None,
     encoding: Annotated[
         Encoding, typer.Option("--encoding", help="How events are written: small, or readable.")
     ] = Encoding.BINARY,
@@ -108,6 +111,9 @@ def simulate(
         simulator__speed_up=(speed_up, "--speed-up"),
         simulator__seed=(seed, "--seed"),
     )
+    if to is not None:
+        _send_messages(to, settings, start=start, seconds=seconds, fast=fast, json=json)
+        return
     connection = connect(settings)
 
     from headrace.cli.topics import make_topics
@@ -138,4 +144,46 @@ def simulate(
             f"Sent {last.positions:,} positions and {last.stop_events:,} stop events in {last.elapsed:.1f} s."
         )
         terminal.note("See them: headrace tail input.vehicle-position")
+    stop.finish()
+
+
+def _send_messages(
+    to: str, settings: Settings, *, start: str | None, seconds: int | None, fast: bool, json: bool
+) -> None:
+    """Send the fleet's reports as HFP messages to an MQTT broker or into a file."""
+    from headrace.ingest.publisher import sink
+    from headrace.transit.simulator_connector import SimulatorConnector, SimulatorSettings
+
+    chosen = SimulatorSettings(
+        vehicles=_fleet_size(settings),
+        seed=settings.simulator.seed,
+        start="" if start is None else moment(start, now=datetime.now(UTC), option="--start").isoformat(),
+        seconds=seconds,
+        speed=math.inf if fast else settings.simulator.speed_up,
+    )
+    connector = SimulatorConnector(chosen)
+    began = shown = time.monotonic()
+    count = 0
+    with stop_on_signals() as stop, sink(to) as out, connector:
+        terminal.note(f"{connector.check()}; HFP messages go to {out.place}")
+        for batch in connector.batches(stop):
+            out.write(batch.messages)
+            count += len(batch.messages)
+            now = time.monotonic()
+            if now - shown >= _REPORT_SECONDS:
+                out.flush()
+                shown = now
+                late = f", {connector.behind:.1f} s behind its clock" if connector.behind > 1 else ""
+                if json:
+                    terminal.record({"event": "messages", "messages": count, "behind": connector.behind})
+                else:
+                    terminal.note(f"{count:,} messages, {count / (now - began):,.0f}/s{late}")
+        out.flush()
+    elapsed = time.monotonic() - began
+    if json:
+        terminal.record({"event": "messages", "messages": count, "elapsed": elapsed, "to": out.place})
+    else:
+        terminal.line(f"Sent {count:,} HFP messages to {out.place} in {elapsed:.1f} s.")
+        if "://" not in out.place:
+            terminal.note(f"Send them again: headrace replay {out.place}")
     stop.finish()

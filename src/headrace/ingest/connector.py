@@ -56,6 +56,15 @@ class Connector(ABC, Generic[SettingsT]):
 
     def __init__(self, settings: SettingsT) -> None:
         self.settings = settings
+        #: How often the source was lost and reached again.
+        self.reconnects = 0
+        #: Whether the source is reached now.
+        self.connected = True
+
+    @property
+    def behind(self) -> float:
+        """Seconds by which a source with a schedule of its own is late; 0 for all others."""
+        return 0.0
 
     @abstractmethod
     def check(self) -> str:

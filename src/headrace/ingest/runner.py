@@ -77,6 +77,7 @@ class RunnerSettings:
         silent: Causes whose messages are counted but not written as dead letters, such as "other_event" for a feed
             of which only a part is wanted.
         deduplicate: Time, by arrival, within which an exact repeat is dismissed; None lets repeats pass.
+        deduplicate_messages: How many messages are remembered for that at most; the oldest are forgotten first.
         encoding: How events are written: "binary" or "json".
         confirm_every: Seconds after which batches are confirmed to the connector at the latest.
         confirm_messages: Messages after which they are.
@@ -89,6 +90,7 @@ class RunnerSettings:
     dead_letters: str = DEAD_LETTERS
     silent: frozenset[str] = frozenset()
     deduplicate: str | timedelta | int | None = None
+    deduplicate_messages: int = 1_000_000
     encoding: Encoding = "binary"
     confirm_every: float = 0.1
     confirm_messages: int = 5000
@@ -96,9 +98,17 @@ class RunnerSettings:
     def __post_init__(self) -> None:
         if self.deduplicate is not None and micros(self.deduplicate) <= 0:
             raise ConfigError(f"deduplicate is {self.deduplicate!r}", hint="Give a time, such as 2m, or leave it out.")
+        if self.deduplicate_messages < 1:
+            raise ConfigError(f"deduplicate_messages is {self.deduplicate_messages}", hint="Give a number above 0.")
         unknown = self.silent - set(Cause)
         if unknown:
             raise ConfigError(f"silent names {min(unknown)!r}", hint=f"Causes are: {', '.join(sorted(Cause))}.")
+
+    def duplicates(self) -> Duplicates | None:
+        """A memory of repeats, if they are looked for."""
+        if self.deduplicate is None:
+            return None
+        return Duplicates(within=self.deduplicate, capacity=self.deduplicate_messages)
 
 
 class Ingestion:
@@ -110,6 +120,8 @@ class Ingestion:
         outlet: Where events go; flushed, but not closed, by `run`.
         settings: How.
         codec: How events are written.
+        tally: Counts to go on with, of runs before; None: from 0.
+        duplicates: What earlier runs have seen; None: nothing.
     """
 
     def __init__(
@@ -120,13 +132,15 @@ class Ingestion:
         *,
         settings: RunnerSettings | None = None,
         codec: Codec | None = None,
+        tally: Tally | None = None,
+        duplicates: Duplicates | None = None,
     ) -> None:
         self.settings = settings or RunnerSettings()
-        self.tally = Tally()
+        self.tally = tally or Tally()
         self._connector, self._processor, self._outlet = connector, processor, outlet
         self._codec = codec or Codec()
-        again = self.settings.deduplicate
-        self._duplicates = None if again is None else Duplicates(within=again)
+        self._duplicates = self.settings.duplicates() if duplicates is None else duplicates
+        self._reconnects = self.tally.reconnects
         self._headers: Headers | None = [(ENCODING_HEADER, b"json")] if self.settings.encoding == "json" else None
         self._tokens: list[object] = []
         self._unconfirmed = 0
@@ -147,7 +161,7 @@ class Ingestion:
                 will come again if it can repeat.
         """
         began = reported = self._confirmed_at = time.monotonic()
-        counted = self.tally.messages
+        counted = before = self.tally.messages
         with self._connector:
             for batch in self._connector.batches(stop):
                 self.take(batch)
@@ -159,7 +173,7 @@ class Ingestion:
             self._outlet.flush()
             self._acknowledge()
         elapsed = time.monotonic() - began
-        last = self._report(elapsed, self.tally.messages / elapsed if elapsed > 0 else 0.0)
+        last = self._report(elapsed, (self.tally.messages - before) / elapsed if elapsed > 0 else 0.0)
         report(last)
         return last
 
@@ -240,7 +254,16 @@ class Ingestion:
             self._connector.acknowledge(tokens)
 
     def _report(self, elapsed: float, rate: float) -> IngestReport:
-        return self.tally.report(self.settings.feed, waiting=len(self._outlet), elapsed=elapsed, rate=rate)
+        source = self._connector
+        self.tally.reconnects = self._reconnects + source.reconnects
+        return self.tally.report(
+            self.settings.feed,
+            waiting=len(self._outlet),
+            elapsed=elapsed,
+            rate=rate,
+            connected=source.connected,
+            behind=source.behind,
+        )
 
 
 def letter(message: RawMessage, dismissal: Dismissal, *, feed: str) -> dict[str, Any]:

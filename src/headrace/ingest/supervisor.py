@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import ConfigError, HeadraceError
+from headrace.ingest.report import Tally
 from headrace.ingest.runner import Ingestion
 
 if TYPE_CHECKING:
@@ -84,12 +85,16 @@ def supervise(
 
     def _keep_running(feed: Feed) -> None:
         wait, count = pause[0], 0
+        # What a feed has counted and seen outlives its failures.
+        tally, duplicates = Tally(), feed.delivery.duplicates()
         while not stop.is_set():
             began = time.monotonic()
             try:
                 with outlet() as producer:
                     connector, processor = feed.make_connector(), feed.make_processor()
-                    Ingestion(connector, processor, producer, settings=feed.delivery).run(stop, tell)
+                    Ingestion(
+                        connector, processor, producer, settings=feed.delivery, tally=tally, duplicates=duplicates
+                    ).run(stop, tell)
                 return
             except ConfigError:
                 raise  # no pause will make it right

@@ -136,7 +136,6 @@ class MqttConnector(Connector[MqttSettings]):
         settings: How and what.
         wall: Microseconds since the epoch.
 
-    `reconnects` counts how often the connection had to be made again.
     """
 
     name = "mqtt"
@@ -144,7 +143,6 @@ class MqttConnector(Connector[MqttSettings]):
 
     def __init__(self, settings: MqttSettings, *, wall: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         super().__init__(settings)
-        self.reconnects = 0
         self._wall = wall
         self._client: Client | None = None
         self._inbox: list[RawMessage] = []
@@ -308,6 +306,7 @@ class MqttConnector(Connector[MqttSettings]):
 
     def _reconnect(self, stop: threading.Event) -> Iterator[Batch]:
         delay, longest = _BACK_OFF
+        self.connected = False
         while not stop.wait(delay):
             try:
                 self.open()
@@ -318,6 +317,7 @@ class MqttConnector(Connector[MqttSettings]):
                 yield Batch(())
             else:
                 self.reconnects += 1
+                self.connected = True
                 return
 
     def _read(self, wait: float) -> bool:

@@ -1,12 +1,10 @@
 """The replay connector: recordings as if they came in now.
 
-Messages keep the gaps between their arrivals, divided by the speed. The replay follows a schedule: if the machine is
-slow for a while it falls behind and catches up, it does not stretch time. With an infinite speed nobody waits.
+Messages keep the gaps between their arrivals, divided by the speed; see `headrace.ingest.pacing`.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +15,7 @@ from pydantic import ConfigDict, with_config
 from headrace.errors import ConfigError
 from headrace.ingest.connector import Connector
 from headrace.ingest.lines import LineFile
-from headrace.ingest.message import Batch
+from headrace.ingest.pacing import Pacer
 from headrace.ingest.recording import Recording
 from headrace.ingest.replay import ReplayPlan
 from headrace.ingest.rules import FieldRule  # noqa: TC001 - the reader of feeds.toml needs the types of the fields
@@ -26,10 +24,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator
 
-    from headrace.ingest.message import RawMessage
-
-#: The longest wait between two looks at the clock, in seconds.
-_LOOK = 0.25
+    from headrace.ingest.message import Batch
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -98,9 +93,8 @@ class ReplayConnector(Connector[ReplaySettings]):
     ) -> None:
         super().__init__(settings)
         self.recordings = [self._opened(path) for path in settings.paths]
-        #: Seconds by which the replay is behind its schedule.
-        self.behind = 0.0
-        self._clock, self._wall = clock, wall
+        self._wall = wall
+        self._pacer = Pacer(speed=settings.speed, batch_size=settings.batch_size, clock=clock)
 
     def _opened(self, path: str) -> Recording | LineFile:
         how = self.settings
@@ -133,40 +127,12 @@ class ReplayConnector(Connector[ReplaySettings]):
             stop: Ends the replay.
         """
         messages = self.settings.plan.messages(self.recordings, now=self._wall())
-        batch: list[RawMessage] = []
-        first: int | None = None
-        began = self._clock()
-        paced = not math.isinf(self.settings.speed)
-        for message in messages:
-            if paced:
-                if first is None:
-                    first, began = message.arrival, self._clock()
-                due = began + (message.arrival - first) / 1e6 / self.settings.speed
-                now = self._clock()
-                if due > now:
-                    if batch:
-                        yield Batch(batch)
-                        batch = []
-                    yield from self._wait(due, stop)
-                self.behind = max(0.0, self._clock() - due)
-            batch.append(message)
-            if len(batch) >= self.settings.batch_size:
-                yield Batch(batch)
-                batch = []
-            if stop.is_set():
-                break
-        if batch:
-            yield Batch(batch)
+        yield from self._pacer.batches(messages, stop)
 
-    def _wait(self, due: float, stop: threading.Event) -> Iterator[Batch]:
-        """Wait until a moment; the runner hears of us now and then."""
-        while not stop.is_set():
-            ahead = due - self._clock()
-            if ahead <= 0:
-                return
-            stop.wait(min(ahead, _LOOK))
-            if ahead > _LOOK:
-                yield Batch(())
+    @property
+    def behind(self) -> float:
+        """Seconds by which the replay is behind its schedule."""
+        return self._pacer.behind
 
     def close(self) -> None:
         """Nothing is held open between two batches."""
