@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 
 from headrace.broker import Record
+from headrace.config import Settings
 from headrace.errors import PlanError
-from headrace.events import Codec, StopEvent, VehiclePosition
+from headrace.events import Codec, Result, StopEvent, VehiclePosition
 from headrace.inprocess import Runner
 from headrace.observe.recognition import MARKERS, recognise
-from headrace.spark.records import Writer
 from headrace.time.instants import instant
+from headrace.transit.gtfs import final_stops
 from headrace.transit.jobs import all_jobs
 from headrace.transit.markers import recipe_of
+from headrace.transit.simulated_gtfs import write_feed
 from headrace.transit.simulator import Fleet
 from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from headrace.inprocess.runner import Batch
+    from headrace.transit.markers import VehicleRecipe
+
 START = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
+_OUTPUT_KEYS = {"pairs": ["cell", "final_cell"]}
 _TYPES = {VEHICLE_POSITIONS: VehiclePosition, STOP_EVENTS: StopEvent}
 
 
@@ -42,19 +53,29 @@ def answers(job_name: str, markers: dict[int, datetime]) -> dict[int, list[int]]
         decoded = codec.decode(values, types=[_TYPES[topic]])
         assert decoded.dead.is_empty()
         rows[topic] = decoded.frame.with_columns(ingestion_time=pl.col("event_time"))
-    runner = Runner(job.stream)
-    step = runner.step(rows[job.sources[0]] if len(rows) == 1 else rows)
-    results = pl.concat([step.results, runner.finish().results])
+    runner = Runner(job)
+    steps = [runner.step(rows[job.sources[0]] if len(rows) == 1 else rows), runner.finish()]
     found = defaultdict(list)
-    for outgoing in Writer(job, codec).results(results, instant(START)):
-        record = Record(
-            topic=outgoing.topic, partition=0, offset=0, timestamp=5, key=outgoing.key, value=outgoing.value
-        )
+    for record in records(recipe, steps, codec):
         seen = recognise(record, codec, seen=7)
         if seen is not None:
             assert (seen.sighting.written, seen.sighting.seen) == (5, 7)
             found[seen.marker].append(seen.sighting.due)
     return dict(found)
+
+
+def records(recipe: VehicleRecipe, steps: list[Batch], codec: Codec) -> Iterator[Record]:
+    """The results as Kafka would hold them."""
+    job = all_jobs()[recipe.job]
+    if recipe.output:
+        results, keys = pl.concat([step.outputs[recipe.output] for step in steps]), _OUTPUT_KEYS[recipe.output]
+    else:
+        results, keys = pl.concat([step.results for step in steps]), list(job.pipeline.result_keys)
+    key = results.select(pl.concat_str(keys, separator="|")).to_series().alias("key")
+    names = key.to_frame().with_columns(idempotency_key=pl.int_range(pl.len()).cast(pl.String), job=pl.lit(job.name))
+    values = codec.encode(results.hstack(names), Result).to_pylist()
+    for name, value in zip(key.to_list(), values, strict=True):
+        yield Record(topic=recipe.result_topic, partition=0, offset=0, timestamp=5, key=name.encode(), value=value)
 
 
 @pytest.mark.parametrize("job", list(all_jobs()))
@@ -67,6 +88,21 @@ def test_every_job_answers_its_markers(job: str) -> None:
         wait = min(dues) - instant(markers[number])
         assert 0 <= wait <= 5_000_000
         assert len(dues) == len(set(dues))
+
+
+def test_a_feed_of_trips_is_asked_for_a_trip_that_it_knows(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"transit": {"gtfs": write_feed(tmp_path / "gtfs")}})
+    (event,) = recipe_of("final-stop-distribution", settings).events(1, at=instant(START))
+    position = Codec().payload(Codec().read(event.value))  # type: ignore[arg-type]
+    assert isinstance(position, VehiclePosition)
+    known = final_stops(tmp_path / "gtfs")
+    assert (position.route, position.trip_start) in set(known.select("route", "trip_start").rows())
+
+
+def test_a_routing_service_tells_no_trip() -> None:
+    settings = Settings.model_validate({"transit": {"routing_url": "http://127.0.0.1:1/graphql"}})
+    with pytest.raises(PlanError, match="needs a trip of the timetable"):
+        recipe_of("final-stop-distribution", settings)
 
 
 def test_a_job_without_a_recipe_is_told() -> None:

@@ -26,6 +26,7 @@ from headrace.time.duration import SECOND, micros
 from headrace.time.duration import text as duration_text
 
 if TYPE_CHECKING:
+    from headrace.config import Settings
     from headrace.observe.latency import JobLatency
     from headrace.observe.quantiles import Quantile
     from headrace.stream import Job
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
 _LINE_SECONDS = 5.0
 
 
-def chosen_jobs(words: Sequence[str]) -> list[Job]:
+def chosen_jobs(words: Sequence[str], settings: Settings) -> list[Job]:
     """The jobs named by `--jobs`, which may be given several times and hold several names with commas; all if none."""
     names = [name.strip() for word in words for name in word.split(",") if name.strip()]
-    return pick(names) if names else list(known_jobs().values())
+    return pick(names, settings) if names else list(known_jobs(settings).values())
 
 
 def duration(text: str, option: str) -> int:
@@ -171,8 +172,8 @@ def latency(
     """Measure how long running jobs take, by markers that are sent beside the usual load."""
     between, span = duration(every, "--every"), duration(length, "--for")
     waits = _wanted_patience(between, patience)
-    chosen = chosen_jobs(jobs or [])
     settings = Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap"))
+    chosen = chosen_jobs(jobs or [], settings)
     connection = connect(settings)
 
     from headrace.observe.latency import latency_report, write_outcomes
@@ -181,7 +182,7 @@ def latency(
     from headrace.transit.markers import recipe_of
 
     tracker = Tracker(patience=waits)
-    recipes = [recipe_of(job.name) for job in chosen]
+    recipes = [recipe_of(job.name, settings) for job in chosen]
     with (
         stop_on_signals() as stop,
         Probe(connection, recipes, tracker, every=between, uncommitted=uncommitted) as probe,

@@ -107,8 +107,9 @@ def _content(value: bytes | None, codec: Codec) -> tuple[Event | None, Message |
 
 
 def _cell_of_key(key: bytes | None) -> int | None:
-    """Read a key that is nothing but a cell: a 60-bit number, in decimal."""
-    return int(key) if key is not None and 17 <= len(key) <= 19 and key.isdigit() else None
+    """Read a key that begins with a cell: a 60-bit number, in decimal."""
+    first = b"" if key is None else key.partition(b"|")[0]
+    return int(first) if 17 <= len(first) <= 19 and first.isdigit() else None
 
 
 def _cell_of_columns(result: Result) -> int | None:

@@ -9,6 +9,8 @@ they are a millisecond apart.
 | vehicle-distribution | a vehicle reports its position |
 | delay-distribution | a vehicle arrives at a stop, a minute late |
 | flow-direction | a vehicle reports its position, then one in the cell beside it |
+| final-stop-distribution | a vehicle is on a trip that the timetable knows; what is recognised is the result of the |
+| | output `pairs`, from the marker's cell to the trip's final stop |
 | emergency-stop-* | a vehicle reports 12 m/s, then braking, then 0 m/s |
 
 >>> recipe = recipe_of("emergency-stop-pattern")
@@ -22,13 +24,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from headrace.config import Settings
 from headrace.errors import PlanError
 from headrace.events import Codec, StopEvent, VehiclePosition
 from headrace.observe.places import marker_place
 from headrace.observe.probe import MarkerEvent
 from headrace.observe.recognition import first_place
 from headrace.time.duration import MILLISECOND
+from headrace.transit.gtfs import TRIP, final_stops
 from headrace.transit.jobs import all_jobs
+from headrace.transit.simulator.helsinki import helsinki
 from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
@@ -60,15 +65,18 @@ class VehicleRecipe:
     Args:
         job: Which job.
         reports: What the vehicle says, in order.
+        output: The further output of the job in which the result is recognised; empty: the job's own results.
     """
 
     job: str
     reports: tuple[Report, ...]
+    output: str = ""
 
     @property
     def result_topic(self) -> str:
         """Where the job's results are."""
-        return all_jobs()[self.job].result_topic
+        job = all_jobs()[self.job]
+        return job.output_topic(self.output) if self.output else job.result_topic
 
     @property
     def late_topic(self) -> str:
@@ -108,6 +116,7 @@ _EMERGENCY = (
     Report({"speed": 6.0, "acceleration": -4.0}),
     Report({"speed": 0.0, "acceleration": -4.0}),
 )
+_FINAL_STOPS = "final-stop-distribution"
 _REPORTS: Mapping[str, tuple[Report, ...]] = {
     "vehicle-distribution": (Report({"speed": 5.0}),),
     "delay-distribution": (Report({"event_type": "ARS", "delay": 60, "speed": 0.0}, stop=True),),
@@ -117,16 +126,42 @@ _REPORTS: Mapping[str, tuple[Report, ...]] = {
 }
 
 
-def recipe_of(job: str) -> VehicleRecipe:
+def recipe_of(job: str, settings: Settings | None = None) -> VehicleRecipe:
     """Give the recipe of a job.
 
+    Args:
+        job: Its name.
+        settings: Those that the job runs with: they say which trips it knows the final stop of.
+
     Raises:
-        PlanError: The job has none.
+        PlanError: The job has none, or none with these settings.
     """
+    if job == _FINAL_STOPS:
+        return VehicleRecipe(job, (Report(_known_trip(settings or Settings())),), output="pairs")
     reports = _REPORTS.get(job)
     if reports is None:
         raise PlanError(
             f"there is no latency marker for the job {job!r}",
-            hint=f"There are markers for: {', '.join(sorted(_REPORTS))}. Others are added in transit/markers.py.",
+            hint=f"There are markers for: {', '.join(recipes())}. Others are added in transit/markers.py.",
         )
     return VehicleRecipe(job, reports)
+
+
+def recipes() -> list[str]:
+    """Name the jobs that have markers."""
+    return sorted([*_REPORTS, _FINAL_STOPS])
+
+
+def _known_trip(settings: Settings) -> dict[str, Any]:
+    """Give a trip that the job can find the final stop of."""
+    chosen = settings.transit
+    if chosen.routing_url:
+        raise PlanError(
+            f"a marker of {_FINAL_STOPS} needs a trip of the timetable, and a routing service tells none",
+            hint="Leave the job out, or set transit.gtfs for the measurement.",
+        )
+    if chosen.gtfs is not None:
+        (trip,) = final_stops(chosen.gtfs).select(TRIP).head(1).to_dicts()
+        return {name: value for name, value in trip.items() if value is not None}
+    path = helsinki().paths[0]
+    return {"route": path.route, "direction": path.direction, "operating_day": "2026-01-01", "trip_start": "12:00"}
