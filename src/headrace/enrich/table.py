@@ -146,11 +146,14 @@ class _Part:
                 hint="Give each key one row: unique(subset=...), or group_by(...).agg(...).",
             )
         self._names = keys
+        self.values = rows.select(list(gives))
+        if not keys:  # one row for whatever is asked
+            return
         self._keys = rows.select(keys)
         # Different keys nearly never have the same hash; if they do, others are tried.
         for seed in range(8):
             hashes = self._hashes(self._keys, seed)
-            if not keys or len(np.unique(hashes)) == len(hashes):
+            if len(np.unique(hashes)) == len(hashes):
                 break
         else:
             raise PlanError(f"the keys of table {name!r} cannot be told apart", hint="Give it other key columns.")
@@ -158,13 +161,13 @@ class _Part:
         order = np.argsort(hashes, kind="stable")
         self._sorted = hashes[order]
         self._keys = self._keys[order]
-        self.values = rows.select(list(gives))[order]
+        self.values = self.values[order]
 
     def places(self, keys: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """Tell the row of each key, and whether it is there."""
-        asked = keys.select(self._names)
         if not self._names:
             return np.zeros(keys.height, dtype=np.int64), np.ones(keys.height, dtype=bool)
+        asked = keys.select(self._names)
         hashes = self._hashes(asked, self._seed)
         places = np.minimum(np.searchsorted(self._sorted, hashes), len(self._sorted) - 1)
         fits = self._sorted[places] == hashes
@@ -174,7 +177,7 @@ class _Part:
         return places, fits
 
     def _hashes(self, keys: pl.DataFrame, seed: int) -> np.ndarray:
-        return keys.hash_rows(seed=seed).to_numpy() if keys.width else np.zeros(keys.height, dtype=np.uint64)
+        return keys.hash_rows(seed=seed).to_numpy()
 
 
 class _Holder:
