@@ -23,6 +23,7 @@ from headrace.dashboard.samples import Rate, Samples
 from headrace.errors import BrokerError
 from headrace.spark.lag import group_of
 from headrace.spark.publishing import PROGRESS
+from headrace.time.instants import instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,8 +100,8 @@ class Run:
         marks = self.batch.get("watermarks")
         text = marks.get(job) if isinstance(marks, dict) else None
         try:
-            return round(datetime.fromisoformat(text).timestamp() * 1000) if isinstance(text, str) else None
-        except (ValueError, OverflowError):
+            return instant(datetime.fromisoformat(text)) // 1000 if isinstance(text, str) else None
+        except (ValueError, TypeError):
             return None
 
 

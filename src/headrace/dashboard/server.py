@@ -200,6 +200,11 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{'127.0.0.1' if host == '0.0.0.0' else name}:{port}"  # noqa: S104 - compared, not bound
 
 
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    # A browser that is still asking when we end is no error.
+    return not str(record.msg).startswith("Cancel ")
+
+
 class _Server(uvicorn.Server):
     """A server that leaves the signals to us: uvicorn would raise them again after it has ended well."""
 
@@ -236,6 +241,7 @@ async def _serve(
         ws_max_size=_MOST_BYTES,
         timeout_graceful_shutdown=_GRACE,
     )
+    logging.getLogger("uvicorn.error").addFilter(_worth_a_line)
     server = _Server(config)
     async with dashboard.running():
         task = asyncio.create_task(server.serve(sockets=[listener]))
