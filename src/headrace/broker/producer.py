@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Client
 
-from headrace.broker.connection import Connection, ErrorWatch, kafka_error
+from headrace.broker.connection import AccessError, Connection, ErrorWatch, kafka_error
 from headrace.broker.topics import missing_topic
 from headrace.errors import BrokerError
 
@@ -36,6 +36,12 @@ _UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  
 _UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
 _TIMED_OUT = (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT)  # noqa: SLF001
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001
+
+_REFUSED = (
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
 
 
 class FencedError(BrokerError):
@@ -217,6 +223,16 @@ class Producer:
             return FencedError(
                 f"Another producer has taken over the transactional id of this one: {error.str()}",
                 hint="Two jobs write with the same id; give one of them another name, or stop it.",
+            )
+        if code in _REFUSED:
+            under = getattr(self, "transactional_id", "")
+            what = (
+                f"under the transactional id {under}" if code == _REFUSED[0] else f"to topic {topic}" if topic else ""
+            )
+            return AccessError(
+                f"Kafka at {self._connection.bootstrap} does not allow {self._connection.sasl_username or 'us'!r} to "
+                f"write {what}".rstrip(),
+                hint="Ask who runs the cluster for the right; `headrace rights JOB` lists all that a job needs.",
             )
         if code in _UNKNOWN_TOPIC:
             return missing_topic(topic, self._topic_names())

@@ -21,7 +21,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from headrace.broker.connection import Connection, ErrorWatch, kafka_error
+from headrace.broker.connection import AccessError, Connection, ErrorWatch, kafka_error
 from headrace.errors import BrokerError, ConfigError
 from headrace.time.duration import DAY, HOUR, micros
 
@@ -260,6 +260,21 @@ class Topics:
         names = [name for name in self._partitions() if internal or not name.startswith("__")]
         return self._describe(sorted(names))
 
+    def held(self, name: str) -> TopicInfo:
+        """A topic with its offsets alone, for whoever may not ask for its settings.
+
+        Raises:
+            BrokerError: There is no such topic.
+        """
+        self.require([name])
+        (info,) = self._describe([name])
+        return info
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Tell which topics are not there."""
+        present = self._partitions()
+        return [name for name in names if name not in present]
+
     def get(self, name: str) -> TopicInfo:
         """A topic with its offsets and settings.
 
@@ -447,14 +462,21 @@ class Topics:
             if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):  # noqa: SLF001
                 self._admin.poll(0)
                 raise self._watch.explain(cause) from error
+            if cause.code() in _REFUSED:
+                raise AccessError(
+                    f"{what}: {cause.str()}", hint="Your user may not do this; ask who runs the cluster."
+                ) from error
             raise BrokerError(f"{what}: {cause.str()}", hint=_HINTS.get(cause.code(), "")) from error
 
 
+_REFUSED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+)
 _HINTS = {
     KafkaError.INVALID_REPLICATION_FACTOR: "The cluster has fewer brokers; lower the replication of the topic.",
     KafkaError.POLICY_VIOLATION: "The cluster has rules for topics; ask who runs it.",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Your user may not do this; ask who runs the cluster.",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Your user may not do this; ask who runs the cluster.",
 }
 
 

@@ -169,16 +169,22 @@ def run(
     chosen = list(known_jobs(settings).values()) if every else pick(names or [], settings)
     connection = connect(settings)
 
-    from headrace.broker import SPARK_CONNECTOR, JarCache, find_java
+    from headrace.broker import SPARK_CONNECTOR, JarCache, Topics, find_java
+    from headrace.broker.rights import check_rights
     from headrace.cli.topics import make_topics
     from headrace.spark.publishing import ProgressTopic
+    from headrace.spark.rights import rights_of
     from headrace.spark.runner import RunOptions, run_jobs
     from headrace.spark.supervisor import Restarts
 
     java = find_java()
     with Steps() as steps, steps.step("Jars of Spark's Kafka connector") as step:
         jars = JarCache(settings.paths.jars, java=java).get(SPARK_CONNECTOR, progress=step.progress)
-    make_topics(connection)
+    needed = rights_of(chosen)
+    check_rights(connection, needed)
+    # Whoever runs a job need not be allowed to make topics, nor to look at their settings.
+    if Topics(connection).missing(right.name for right in needed if right.resource == "topic" and not right.optional):
+        make_topics(connection)
     options = RunOptions(
         connection=connection,
         master=settings.spark.master,

@@ -111,7 +111,7 @@ def find_gaps(checkpoint: Path, topics: Topics, names: Sequence[str]) -> list[Ga
     gaps = []
     for name in names:
         renewed = name in known and known[name] != current[name]
-        held = {partition.partition: partition for partition in topics.get(name).partitions}
+        held = {partition.partition: partition for partition in topics.held(name).partitions}
         for number, wanted in sorted(progress.next.get(name, {}).items()):
             there = held.get(number)
             earliest, latest = (there.earliest, there.latest) if there is not None else (0, 0)
@@ -164,8 +164,11 @@ def accept_loss(gaps: Sequence[Gap], progress: Progress) -> None:
 def remember_topics(checkpoint: Path, topics: Topics, names: Sequence[str]) -> None:
     """Note which topics these are, for the next start."""
     path = checkpoint / _FILE
+    ids = topics.ids(names)
+    if _known_ids(checkpoint) == ids:
+        return
     fresh = path.with_name(f"{_FILE}.{uuid.uuid4().hex}")
-    fresh.write_text(json.dumps({"topics": topics.ids(names)}, indent=2) + "\n")
+    fresh.write_text(json.dumps({"topics": ids}, indent=2) + "\n")
     fresh.replace(path)
 
 

@@ -49,7 +49,8 @@ def splittable(job: Job) -> bool:
 
     Not so where the driver has to merge what the partitions say.
     """
-    return job.pipeline.stages[-1].fold is None
+    pipeline = job.pipeline
+    return pipeline.stages[-1].fold is None and all(branch.fold is None for branch in pipeline.branches)
 
 
 class Deliveries:

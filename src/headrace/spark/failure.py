@@ -27,10 +27,20 @@ _OURS = (AccessError, BrokerError, EnvironmentProblem, FencedError, JobError, Pl
 _KINDS: dict[str, type[HeadraceError]] = {kind.__name__: kind for kind in _OURS}
 _LOSS = ("offsets out of range", "data may have been lost", "data may have been missed")
 
+_FULL = ("no space left on device", "file too large", "disk quota exceeded")
+
 
 def is_data_loss(text: str) -> bool:
     """Tell whether a query failed because Kafka no longer holds what it wanted to read."""
     return any(word in text.lower() for word in _LOSS)
+
+
+def disk_full(checkpoint: Path) -> EnvironmentProblem:
+    """Say that there is no room for a checkpoint."""
+    return EnvironmentProblem(
+        f"the disk is full while writing to {checkpoint}",
+        hint="Free some space and start again; the job continues from its checkpoint.",
+    )
 
 
 def explain_failure(text: str, *, topics: Sequence[str], checkpoint: Path) -> HeadraceError:
@@ -56,11 +66,8 @@ def explain_failure(text: str, *, topics: Sequence[str], checkpoint: Path) -> He
             "or what it held has expired",
             hint="Start afresh (--fresh) to begin with what is there; what is gone cannot be counted.",
         )
-    if "no space left on device" in lowered:
-        return EnvironmentProblem(
-            f"the disk is full while writing to {checkpoint}",
-            hint="Free some space and start again; the job continues from its checkpoint.",
-        )
+    if any(word in lowered for word in _FULL):
+        return disk_full(checkpoint)
     if "timed out" in lowered and ("kafka" in lowered or "node assignment" in lowered):
         return BrokerError(
             "Kafka did not answer in time",

@@ -68,7 +68,9 @@ class ProgressTopic:
 
     def _open(self) -> Producer | None:
         try:
-            Topics(self._connection).ensure([progress_spec()])
+            topics = Topics(self._connection)
+            if topics.missing([PROGRESS]):  # one that is there may be of others, whose settings we may not see
+                topics.ensure([progress_spec()])
             return Producer(
                 self._connection.client_config(
                     acks="1", queue_buffering_max_messages=100, message_timeout_ms=5000, linger_ms=0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -10,19 +11,21 @@ from typing import TYPE_CHECKING, Literal
 from py4j.protocol import Py4JError
 
 from headrace.broker import Topics
+from headrace.broker.rights import check_rights
 from headrace.broker.topics import COMMITS, DEAD_LETTERS
 from headrace.errors import EnvironmentProblem, HeadraceError, PlanError
 from headrace.events import Codec
 from headrace.spark.batches import Batches
 from headrace.spark.continuity import BEGINNING, accept_loss, find_gaps, read_progress, refuse, remember_topics
 from headrace.spark.delivery import Deliveries
-from headrace.spark.failure import explain_failure, is_data_loss
+from headrace.spark.failure import disk_full, explain_failure, is_data_loss
 from headrace.spark.identity import claim
 from headrace.spark.lag import OffsetMirror
 from headrace.spark.pressure import FIRST, SourceLimit, Throttle, bound_by_memory
 from headrace.spark.progress import RunEvent, StateChange
 from headrace.spark.query import source_topics, streaming_query
 from headrace.spark.records import Writer
+from headrace.spark.rights import rights_of
 from headrace.spark.session import forget_java, is_alive, spark_settings, start_session
 from headrace.spark.standing import StandingFile
 from headrace.spark.supervisor import Restarts, supervise
@@ -158,10 +161,10 @@ class _Run:
 
     def attempt(self) -> None:
         """Start the query and run it until it is stopped or fails."""
-        if self._tried:
-            self.prepare()
-        self._tried = True
         try:
+            if self._tried:
+                self.prepare()
+            self._tried = True
             spark = self._session()
             self._deliveries.open()
             self._query(spark)
@@ -170,6 +173,8 @@ class _Run:
         except OSError as problem:
             if isinstance(problem, HeadraceError):
                 raise
+            if problem.errno in _DISK:
+                raise disk_full(self._options.checkpoint) from problem
             raise _java_ended() from problem
         finally:
             self._deliveries.close()
@@ -184,9 +189,10 @@ class _Run:
         """See that everything is there, before anything costly is started."""
         options = self._options
         options.connection.check()
+        check_rights(options.connection, rights_of(self._jobs))
         topics = Topics(options.connection)
         sources = source_topics(self._jobs)
-        outputs = [topic for job in self._jobs for topic in (job.result_topic, job.late_topic)]
+        outputs = [topic for job in self._jobs for topic in (*job.result_topics, job.late_topic)]
         topics.require([*sources, *outputs, DEAD_LETTERS, COMMITS])
         gaps = find_gaps(options.checkpoint, topics, sources)
         if gaps:
@@ -225,7 +231,7 @@ class _Run:
             limit=limit,
             groups=options.key_groups,
             codec=codec,
-            partitions={name: len(topics.get(name).partitions) for name in source_topics(self._jobs)},
+            partitions={name: len(topics.held(name).partitions) for name in source_topics(self._jobs)},
         )
         batches = Batches(
             spark,
@@ -280,6 +286,10 @@ class _Run:
             if gaps:
                 return refuse(self._options.checkpoint, gaps)
         return explain_failure(text, topics=sources, checkpoint=self._options.checkpoint)
+
+
+#: No room, no room for this user, a file too large for a limit.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _java_ended() -> EnvironmentProblem:

@@ -1,0 +1,76 @@
+"""The jobs under test, and the same answers by a plain computation that shares no code with them.
+
+`tally` counts per line in tumbling windows; its results may be written by the driver or by the state partitions.
+`spread` takes the newest position of each vehicle in sliding windows and counts vehicles per line: the driver merges
+what key groups say. Both have a bound on disorder that the feed keeps, so that the answer does not depend on how
+events are cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+
+from headrace.events import VehiclePosition
+from headrace.stream import Job, Stream
+from headrace.time import bounded
+from headrace.windows import count, latest, sliding, tumbling
+from headrace.windows import sum as total
+
+TOPIC = "input.chaos"
+START = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
+BOUND = timedelta(seconds=2)
+SIZE = timedelta(seconds=5)
+
+Answer = tuple[str, datetime, datetime, str, int, int]
+"""Job, window, key and values of one result."""
+
+
+def jobs() -> list[Job]:
+    source = Stream.topic(TOPIC, VehiclePosition).watermark(bounded(BOUND))
+    tally = source.key_by("line").window(tumbling(SIZE)).aggregate(n=count(), delay=total("delay"))
+    spread = (
+        source.key_by("vehicle_id")
+        .window(sliding(2 * SIZE, every=SIZE))
+        .aggregate(line=latest("line"))
+        .key_by("line")
+        .same_window()
+        .aggregate(n=count())
+    )
+    return [
+        Job("chaos-tally", tally, "events and delay per line", result_topic="analytics.chaos-tally"),
+        Job("chaos-spread", spread, "vehicles per line", result_topic="analytics.chaos-spread"),
+    ]
+
+
+def expected(events: pl.DataFrame) -> Counter[Answer]:
+    """The answers that must be there, each once.
+
+    Args:
+        events: All events of the input that are not late: partition, event_time, vehicle_id, line, delay.
+    """
+    ends = events.group_by("partition").agg(pl.col("event_time").max()).get_column("event_time")
+    watermark = ends.min() - BOUND  # type: ignore[operator]
+    answers: Counter[Answer] = Counter()
+    tumbled = events.with_columns(start=pl.col("event_time").dt.truncate("5s"))
+    for start, line, n, delay in (
+        tumbled.group_by("start", "line").agg(pl.len().alias("n"), pl.col("delay").sum()).iter_rows()
+    ):
+        if start + SIZE <= watermark:
+            answers["chaos-tally", start, start + SIZE, line, n, delay] += 1
+    # A sliding window of two slices is two neighbouring tumbling ones.
+    twice = pl.concat([tumbled, tumbled.with_columns(pl.col("start") - SIZE)])
+    newest = twice.sort("event_time").group_by("start", "vehicle_id").agg(pl.col("line").last())
+    for start, line, n in newest.group_by("start", "line").agg(pl.len().alias("n")).iter_rows():
+        if start + 2 * SIZE <= watermark:
+            answers["chaos-spread", start, start + 2 * SIZE, line, n, 0] += 1
+    return answers
+
+
+def given(job: str, results: pl.DataFrame) -> Counter[Answer]:
+    """The answers that a job gave."""
+    delay = pl.col("delay") if "delay" in results.columns else pl.lit(0)
+    rows = results.select("window_start", "window_end", "line", pl.col("n").cast(int), delay.cast(int).alias("delay"))
+    return Counter((job, *row) for row in rows.iter_rows())
