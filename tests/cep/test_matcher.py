@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.cep.matcher import Matcher, MatchLimitError, Path, Rows
+from headrace.cep.limits import MatchLimitError
+from headrace.cep.matcher import Matcher, Path, Rows
 from headrace.cep.program import (
     Accept,
     AnchorEnd,

@@ -11,6 +11,7 @@ from polars import col
 from tests.cep.strategies import symbol
 
 from headrace.cep import Pattern, compile_pattern, current, matched
+from headrace.cep.operator import PatternOperator
 from headrace.cep.threads import Found, KeyRun, Threads
 from headrace.errors import JobError, PlanError
 
@@ -206,6 +207,12 @@ def test_arithmetic_of_conditions() -> None:
     assert find(first("s").next("x", matched("x").max("value") < 1), "aa") == []
 
 
+def operated(pattern: Pattern) -> object:
+    return PatternOperator(pattern, key=[]).schema(
+        pl.Schema({"symbol": pl.String, "value": pl.Int64, "event_time": pl.Datetime("us", "UTC")})
+    )
+
+
 REFUSED: list[tuple[str, Any, str]] = [
     ("an empty name", lambda: first(""), "name"),
     ("two of a name", lambda: A.next("a"), "two elements are named 'a'"),
@@ -259,6 +266,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("rows of nobody", lambda: compile_pattern(A.where(matched("z").count() > 1)), "rows of 'z'"),
     ("a mixed expression", lambda: matched("a").count() > col("value"), 'Use current\\("column"\\)'),
     ("and instead of &", lambda: matched("a").count() > 1 and True, "truth value"),
+    ("a condition that never holds", lambda: operated(A.next("n", False)), "match nothing.*element 'n' never holds"),
+    ("one of the row before", lambda: A.next("n", col("value").shift(1) > 0), "'n' looks at other rows.*shift"),
+    ("one of all rows", lambda: A.next("n", col("value") > col("value").mean()), "looks at other rows.*mean"),
+    ("one of a window", lambda: A.where(col("value").sum().over("symbol") > 2), "looks at other rows.*over"),
     ("an empty pattern", lambda: compile_pattern(Pattern(())), "empty"),
     ("a huge repetition", lambda: compile_pattern(A.times(50_000)), "smaller repetition"),
 ]
@@ -297,3 +308,21 @@ def test_nested_loops_stay_small() -> None:
     nested = Pattern.begin(inner).one_or_more().consecutive().next("c", c).within(12)
     assert find(nested, "a" * 2000) == []
     assert len(find(nested, "a" * 2000 + "c")) == 11
+
+
+def test_an_element_that_never_matches_may_be_missing() -> None:
+    for pattern in (A.next("n", False).optional().next("b", b), A.not_next("n", False).next("b", b)):
+        assert find(pattern, "ab") == ["01"]
+        assert operated(pattern.within("1s")) is not None
+
+
+def test_conditions_on_the_row_alone_may_be_of_any_kind() -> None:
+    many = pl.Series([1, 2])
+    for condition in (
+        col("value").is_in(many),
+        pl.when(col("value") > 1).then(col("symbol") == "b").otherwise(True),
+        pl.any_horizontal(col("value") == 1, col("symbol") == "x"),
+        col("value").map_batches(lambda values: values == 1, return_dtype=pl.Boolean),
+        col("symbol").str.contains("b") & col("value").is_between(0, 3),
+    ):
+        assert find(A.next("n", condition), "ab") == ["01"]

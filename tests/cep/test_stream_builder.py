@@ -14,11 +14,12 @@ from tests.cep.strategies import START, frame_of, patterns, rows, symbol
 
 import headrace
 from headrace.cep import Pattern, current, matched
+from headrace.cep.limits import MatchLimitError
 from headrace.cep.measures import collect, count, first, last
 from headrace.engine.operator import ORIGINAL, Turn
 from headrace.engine.state import MemorySegments
 from headrace.errors import PlanError
-from headrace.inprocess import Runner
+from headrace.inprocess import Batch, Runner
 from headrace.stream import Stream
 from headrace.stream.pipeline import compile_plan
 from headrace.time import bounded, perfect
@@ -132,3 +133,21 @@ def test_a_stream_with_time_outs_gives_the_same_for_every_split_and_restart(
         snapshot = runner.snapshot()
     found.append(Runner(stream, key_groups=groups, snapshot=snapshot).step(watermark=end).results)
     assert pl.concat(found).sort(order, maintain_order=True).rows() == expected.rows()
+
+
+def test_a_key_with_too_many_partial_matches_fails_the_job_or_gives_the_oldest_up() -> None:
+    pattern = Pattern.begin("a", symbol("a")).followed_by("b", symbol("b")).within("1h")
+    table = frame_of([*[("x", "a", number, 1) for number in range(6)], ("x", "b", 6, 1), ("x", "c", 0, 1)])
+    with pytest.raises(MatchLimitError, match=r"5 partial matches at once, more than 4.*limit\("):
+        matched_by(pattern.limit(4), table)
+    batch = matched_by(pattern.limit(4, at_limit="give_up"), table)
+    assert sorted(batch.results["v"].to_list()) == [[2, 6], [3, 6], [4, 6], [5, 6]]
+    assert batch.dismissed is not None
+    assert batch.dismissed.select("key", "value").rows() == [("x", 0), ("x", 1)]
+    assert "more than 4 at once" in batch.dismissed["reason"][0]
+    with pytest.raises(PlanError, match=r"at_limit is 'drop'"):
+        pattern.limit(4, at_limit="drop")  # type: ignore[arg-type]
+
+
+def matched_by(pattern: Pattern, table: pl.DataFrame) -> Batch:
+    return Runner(source().match(pattern).select(v=collect("value"))).step(table)

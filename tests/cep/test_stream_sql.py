@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import polars as pl
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tests.cep.strategies import START, frame_of, rows
 
 import headrace
-from headrace.cep.matcher import MatchLimitError
+from headrace.cep.limits import MatchLimitError
 from headrace.errors import PlanError
 from headrace.inprocess import Batch, Runner
 from headrace.stream import Stream
@@ -149,8 +150,104 @@ def test_state_of_a_quiet_key_is_freed_and_late_rows_are_late() -> None:
 
 def test_a_key_that_waits_too_long_stops_the_job_with_a_hint() -> None:
     runner = Runner(headrace.sql(defined("A+ B"), {"events": source()}, max_rows=5))
-    with pytest.raises(MatchLimitError, match=r"rows of one key wait.*WITHIN"):
+    with pytest.raises(MatchLimitError, match=r"more than 5 rows of one key \(key x\).*WITHIN.*max_rows.*give_up"):
         runner.step(frame_of([("x", "a", 1, 1)] * 7))
+
+
+def test_rows_that_wait_too_long_are_given_up_where_that_is_chosen() -> None:
+    stream = headrace.sql(defined("A+ B"), {"events": source()}, max_rows=5, at_limit="give_up")
+    runner = Runner(stream, key_groups=1)
+    table = frame_of([*[("x", "a", number, 1) for number in range(7)], ("x", "b", 7, 1), ("y", "c", 0, 1)])
+    batch = runner.step(table)
+    assert batch.results["v"].to_list() == [[5, 6, 7]]
+    assert batch.dismissed is not None
+    assert batch.dismissed["value"].to_list() == [0, 1, 2, 3, 4]
+    assert set(batch.dismissed["reason"]) == {
+        f"a match that begins at {START + timedelta(seconds=1)} needs more than 5 rows of its key"
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "settings", "message"),
+    [
+        (defined("A B"), {"max_rows": 0}, "max_rows is 0"),
+        (defined("A B"), {"at_limit": "drop"}, "at_limit is 'drop'.*fail, give_up"),
+        (defined("A B"), {"forget_after": "1h"}, "WITHIN that is not longer"),
+        (
+            defined("A B").replace("DEFINE", "WITHIN INTERVAL '2' HOUR DEFINE"),
+            {"forget_after": "1h"},
+            "WITHIN that is not longer",
+        ),
+        (
+            defined("A B $").replace("DEFINE", "WITHIN INTERVAL '4' SECOND DEFINE"),
+            {"forget_after": "1h"},
+            "NEXT or \\$",
+        ),
+    ],
+)
+def test_bounds_that_make_no_sense_are_refused(query: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        headrace.sql(query, {"events": source()}, **settings)
+
+
+def size_of(runner: Runner) -> int:
+    return sum(map(len, runner.snapshot()[0][0].values()))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "measures", "condition", "frees"),
+    [
+        # The row before a B is always part of the match.
+        ("A B", "LAST(value) AS v", "B AS value > PREV(value)", True),
+        ("A B", "PREV(B.value) AS v", "B AS symbol = 'b'", True),
+        ("A B C", "LAST(value) AS v", "C AS value > PREV(value, 2)", True),
+        # What is before the first row of a match must be kept, or counted.
+        ("A B", "LAST(value) AS v", "A AS value > PREV(value)", False),
+        ("A B", "PREV(A.value) AS v", "B AS symbol = 'b'", False),
+        ("A B", "MATCH_NUMBER() AS v", "B AS symbol = 'b'", False),
+        ("^ A B", "LAST(value) AS v", "B AS symbol = 'b'", False),
+    ],
+)
+@pytest.mark.parametrize("forget", [False, True])
+def test_what_stays_of_a_quiet_key(pattern: str, measures: str, condition: str, frees: bool, forget: bool) -> None:
+    query = f"""
+        SELECT * FROM events MATCH_RECOGNIZE (PARTITION BY key ORDER BY event_time MEASURES {measures}
+          PATTERN ({pattern}) WITHIN INTERVAL '5' SECOND DEFINE {condition})
+        """  # noqa: S608
+    stream = headrace.sql(query, {"events": source()}, forget_after="20s" if forget else None)
+    runner = Runner(stream, key_groups=1)
+    runner.step(frame_of([("z", "x", 0, 0)]))
+    runner.step(frame_of([("z", "x", 0, 100)]))
+    before = size_of(runner)
+    first, *others = [(f"k{number}", letter, 1, 0) for number in range(300) for letter in "abc"]
+    runner.step(frame_of([(first[0], first[1], 1, 200), *others]))
+    assert size_of(runner) > before + 3000
+    runner.step(frame_of([("z", "x", 0, 300)]))
+    runner.step(frame_of([("z", "x", 0, 400)]))
+    assert (size_of(runner) < before + 1000) is (frees or forget)
+
+
+def test_a_key_that_was_forgotten_begins_anew_whatever_the_batches() -> None:
+    query = """
+        SELECT * FROM events MATCH_RECOGNIZE (PARTITION BY key ORDER BY event_time
+          MEASURES MATCH_NUMBER() AS n, PREV(A.value) AS before, A.value AS v
+          PATTERN (A) WITHIN INTERVAL '5' SECOND)
+        """
+    stream = headrace.sql(query, {"events": Stream.rows("events", COLUMNS).watermark(perfect())}, forget_after="20s")
+    table = frame_of(
+        [("x", "a", 1, 0), ("x", "a", 2, 19), ("y", "a", 3, 0), ("x", "a", 4, 20), ("y", "a", 5, 0), ("x", "a", 6, 3)]
+    )
+    wanted = [
+        ("x", 1, None, 1),
+        ("x", 2, 1, 2),
+        ("y", 1, None, 3),
+        ("x", 1, None, 4),
+        ("y", 1, None, 5),
+        ("x", 2, 4, 6),
+    ]
+    for cuts in ([], [1], [3], [4, 5], [1, 2, 3, 4, 5]):
+        found = in_pieces(stream, table, cuts, 2)
+        assert sorted(found.select("key", "n", "before", "v").rows(), key=lambda row: row[3]) == wanted
 
 
 def test_only_the_columns_that_the_query_reads_are_asked_for() -> None:
@@ -221,6 +318,9 @@ def test_a_condition_can_read_a_frame_beside_the_stream() -> None:
         (defined("A B").replace("SELECT *", "SELECT other.key"), "unknown table other"),
         (defined("A B", measures="A.none AS x"), "unknown column none"),
         ("SELECT * FROM others", "unknown table others|others"),
+        (defined("A ^ B"), "line 2, column 30.*can match nothing: \\^ stands behind a row"),
+        (defined("A $ B"), "can match nothing"),
+        (defined("A B").replace("B AS symbol = 'b'", "B AS 1 > 2"), "line 6.*condition of B never holds"),
     ],
 )
 def test_what_a_stream_cannot_do_is_refused_with_the_place(query: str, message: str) -> None:
@@ -305,7 +405,7 @@ def in_pieces(stream: Stream, table: pl.DataFrame, cuts: list[int], groups: int)
         snapshot = runner.snapshot()
     last = Runner(stream, key_groups=groups, snapshot=snapshot)
     found += [last.step(watermark=T0 + 900 * SECOND), last.finish()]
-    assert all(batch.late is None and batch.dismissed is None for batch in found)
+    assert all(batch.late is None for batch in found)
     return pl.concat([batch.results for batch in found])
 
 
@@ -330,3 +430,34 @@ def test_a_stream_gives_the_matches_of_the_whole_table_for_every_split_and_resta
     # The time at which a match is decided does not depend on the pieces either.
     whole = in_pieces(stream, table, [], groups)
     assert canonical(found, found.columns) == canonical(whole, whole.columns)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    query=queries(),
+    table=rows(keys="xy", size=14),
+    cuts=st.lists(st.integers(0, 14), max_size=5),
+    max_rows=st.integers(4, 7),
+)
+def test_what_is_given_up_does_not_depend_on_the_batches(
+    query: str, table: pl.DataFrame, cuts: list[int], max_rows: int
+) -> None:
+    events = Stream.rows("events", COLUMNS).watermark(perfect())
+    stream = headrace.sql(query, {"events": events}, max_rows=max_rows, at_limit="give_up")
+    whole, parted = in_pieces(stream, table, [], 1), in_pieces(stream, table, cuts, 2)
+    assert canonical(parted, parted.columns) == canonical(whole, whole.columns)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    query=queries().filter(
+        lambda query: "WITHIN" in query and "NEXT" not in query.replace("NEXT ROW", "") and "$" not in query
+    ),
+    table=rows(keys="xy", size=14),
+    cuts=st.lists(st.integers(0, 14), max_size=5),
+)
+def test_forgetting_does_not_depend_on_the_batches(query: str, table: pl.DataFrame, cuts: list[int]) -> None:
+    events = Stream.rows("events", COLUMNS).watermark(perfect())
+    stream = headrace.sql(query, {"events": events}, forget_after="8s")
+    whole, parted = in_pieces(stream, table, [], 1), in_pieces(stream, table, cuts, 2)
+    assert canonical(parted, parted.columns) == canonical(whole, whole.columns)

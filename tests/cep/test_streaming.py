@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.cep.strategies import START, frame_of, patterns, rows, symbol
 
 from headrace.cep import Pattern, compile_pattern
-from headrace.cep.matcher import MatchLimitError
+from headrace.cep.limits import Limit, MatchLimitError
 from headrace.cep.streaming import Piece, Progress, StreamMatcher
 from headrace.cep.threads import Found, KeyRun, Threads
 from headrace.engine.state import frame_from_bytes, frame_to_bytes
@@ -27,13 +27,16 @@ T0 = int(START.timestamp()) * SECOND
 Answer = dict[str, list[Any]]
 
 
-def reference(compiled: Compiled, frame: pl.DataFrame, watermark: int) -> tuple[Answer, Answer]:
+def reference(
+    compiled: Compiled, frame: pl.DataFrame, watermark: int, limit: Limit
+) -> tuple[Answer, Answer, list[int]]:
     """Each key by itself, row by row."""
     matches: Answer = {}
     timed_out: Answer = {}
+    given_up: list[int] = []
     for (key,), part in frame.group_by("key", maintain_order=True):
         times = part["event_time"].dt.epoch("us").to_numpy().astype(np.int64)
-        threads = Threads(compiled.program, compiled.rows(part, times), skip=compiled.skip)
+        threads = Threads(compiled.program, compiled.rows(part, times), skip=compiled.skip, limit=limit)
         run, found = KeyRun(), Found()
         threads.feed(run, 0, part.height, found)
         threads.advance(run, watermark, found)
@@ -45,7 +48,8 @@ def reference(compiled: Compiled, frame: pl.DataFrame, watermark: int) -> tuple[
 
         matches[key] = [told(t, time) for t, time in zip(found.matches, found.match_times, strict=True)]
         timed_out[key] = sorted(told(thread, thread.deadline) for thread in found.timed_out)
-    return matches, timed_out
+        given_up += [ids[thread.start] for thread in found.given_up]
+    return matches, timed_out, sorted(given_up)
 
 
 def told(piece: Piece, into: Answer) -> None:
@@ -56,11 +60,11 @@ def told(piece: Piece, into: Answer) -> None:
 
 
 def in_pieces(
-    compiled: Compiled, frame: pl.DataFrame, cuts: list[int], watermark: int, few_keys: int, columns: list[str] | None
-) -> tuple[Answer, Answer]:
+    matcher: StreamMatcher, frame: pl.DataFrame, cuts: list[int], watermark: int
+) -> tuple[Answer, Answer, list[int]]:
     """Several pieces, saved and read back between them."""
-    matcher = StreamMatcher(compiled, key=["key"], few_keys=few_keys, columns=columns)
     progress = Progress()
+    given_up: list[int] = []
     matches: Answer = {key: [] for key in frame["key"].unique()}
     timed_out: Answer = {key: [] for key in frame["key"].unique()}
     for begin, end in zip([0, *cuts], [*cuts, frame.height], strict=True):
@@ -70,7 +74,8 @@ def in_pieces(
         progress = Progress.of({name: frame_from_bytes(part) for name, part in saved.items()})
         told(advance.matches, matches)
         told(advance.timed_out, timed_out)
-    return matches, {key: sorted(value) for key, value in timed_out.items()}
+        given_up += [] if advance.given_up is None else advance.given_up["id"].to_list()
+    return matches, {key: sorted(value) for key, value in timed_out.items()}, sorted(given_up)
 
 
 @settings(max_examples=150, deadline=None)
@@ -87,10 +92,12 @@ def test_any_cut_and_either_machine_gives_the_same_answer(
     watermark = T0 + data.draw(st.integers(0, 60)) * SECOND
     if frame.height:
         watermark = max(watermark, int(frame["event_time"].dt.epoch("us").max()))  # type: ignore[arg-type]
-    expected = reference(compiled, frame, watermark)
+    limit = data.draw(st.sampled_from([Limit(), Limit(), Limit(2, "give_up"), Limit(4, "give_up")]))
+    expected = reference(compiled, frame, watermark, limit)
     few_keys = data.draw(st.sampled_from([1, 2, 1000]))
     columns = data.draw(st.sampled_from([["id"], None]))
-    assert in_pieces(compiled, frame, cuts, watermark, few_keys, columns) == expected
+    matcher = StreamMatcher(compiled, key=["key"], few_keys=few_keys, columns=columns, limit=limit)
+    assert in_pieces(matcher, frame, cuts, watermark) == expected
 
 
 def stops() -> Pattern:
@@ -135,6 +142,26 @@ def test_a_trailing_negation_matches_on_the_watermark_alone() -> None:
 @pytest.mark.parametrize("few_keys", [1, 1000])
 def test_partial_matches_are_bounded(few_keys: int) -> None:
     pattern = Pattern.begin("a").followed_by_any("b").followed_by_any("c", symbol("d"))
-    matcher = StreamMatcher(compile_pattern(pattern), max_partial=50, few_keys=few_keys)
+    matcher = StreamMatcher(compile_pattern(pattern), limit=Limit(50), few_keys=few_keys)
     with pytest.raises(MatchLimitError, match="more than 50"):
         matcher.advance(Progress(), frame_of([("x", "a", 0, 1)] * 30), T0)
+
+
+def test_nested_loops_without_a_time_bound_stay_polynomial() -> None:
+    """One partial match for each first row, however the loops could part the rows between them."""
+    inner = Pattern.begin("x", symbol("a")).one_or_more().consecutive()
+    nested = Pattern.begin(inner).one_or_more().consecutive().next("c", symbol("c"))
+    table = frame_of([("x", "a", 0, 1)] * 600)
+    matcher = StreamMatcher(compile_pattern(nested))
+    one = matcher.advance(Progress(), table, watermark=0)
+    assert len(one.matches) == 0
+    # Two places of the program for each first row, and a path for it.
+    assert one.progress.threads.height <= 2 * 600
+    assert one.progress.nodes.height == 600 * 601 // 2
+
+
+def test_partial_matches_that_hold_too_many_rows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.cep.columnar.MAX_HELD_ROWS", 10_000)
+    loop = Pattern.begin("x", symbol("a")).one_or_more().consecutive().next("c", symbol("c"))
+    with pytest.raises(MatchLimitError, match="hold more than 10,000 rows in all"):
+        StreamMatcher(compile_pattern(loop)).advance(Progress(), frame_of([("x", "a", 0, 1)] * 300), watermark=0)

@@ -5,8 +5,8 @@ row or two each: here the same moves are made for all keys together. Threads are
 in the program, path, deadline), paths are nodes in another (parent, label, row). One **round** takes the next row of
 every key that has one, and makes each move of the program for all threads that stand before it, as array operations.
 
-A round costs the same for one key as for thousands, so when few keys have rows left, their threads are handed to
-`Threads` and come back as table rows. The two give the same answer; a property test says so.
+A round costs the same for one key as for thousands, so when few keys with few threads have rows left, they are handed
+to `Threads` and come back as table rows. The two give the same answer; a property test says so.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from headrace.cep.matcher import MatchLimitError, Path, Rows
-from headrace.cep.threads import DEFAULT_MAX_PARTIAL, NEVER, Found, KeyRun, Thread, Threads
+from headrace.cep.limits import Limit, MatchLimitError
+from headrace.cep.matcher import Path, Rows
+from headrace.cep.threads import NEVER, Found, KeyRun, Thread, Threads
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -29,8 +30,14 @@ if TYPE_CHECKING:
 Ints: TypeAlias = "NDArray[np.int64]"
 Bools: TypeAlias = "NDArray[np.bool_]"
 
-#: With fewer keys than this in a round, following each key by itself is quicker.
+#: With fewer keys and threads than this in a round, following each key by itself is quicker.
 FEW_KEYS: Final = 40
+
+#: A key that has so many times more threads than these few is followed in rounds again.
+_MANY: Final = 4
+
+#: Rows in all partial matches of a key group, those that several have in common counted once.
+MAX_HELD_ROWS: Final = 20_000_000
 
 _NONE: Final = np.empty(0, dtype=np.int64)
 
@@ -59,6 +66,11 @@ class Nodes:
         return node
 
     def _reserve(self, used: int) -> None:
+        if self.count > MAX_HELD_ROWS:
+            raise MatchLimitError(
+                f"the partial matches of a key group hold more than {MAX_HELD_ROWS:,} rows in all",
+                hint="Bound the pattern with within(...), or its repetitions with times(a, b).",
+            )
         if self.count > self._table.shape[1]:
             grown = np.empty((3, max(2 * self.count, 1024)), dtype=np.int64)
             grown[:, :used] = self._table[:, :used]
@@ -144,7 +156,7 @@ class Columnar:
         nodes: Paths so far.
         threads: Threads so far; keys are numbers from 0.
         held: Matches that wait, by key.
-        max_partial: Bound on the partial matches of one key.
+        limit: Bound on the partial matches of one key.
         few_keys: With fewer keys in a round each is followed by itself.
     """
 
@@ -157,12 +169,13 @@ class Columnar:
         nodes: Nodes,
         threads: ThreadTable,
         held: ThreadTable,
-        max_partial: int = DEFAULT_MAX_PARTIAL,
+        limit: Limit | None = None,
         few_keys: int = FEW_KEYS,
     ) -> None:
         if rows.times is None:
             raise HeadraceError("rows of many keys need times")
-        self.machine = Threads(program, rows, skip=skip, max_partial=max_partial)
+        self.limit = limit or Limit()
+        self.machine = Threads(program, rows, skip=skip, limit=self.limit)
         self.program = program
         self.rows = rows
         self.times: Ints = rows.times
@@ -170,10 +183,11 @@ class Columnar:
         self.nodes = nodes
         self.threads = threads
         self.held: dict[int, list[Thread]] = {}
-        self.max_partial = max_partial
         self.few_keys = few_keys
         self.matches = Decided([], [], [])
         self.timed_out = Decided([], [], [])
+        #: The first rows of partial matches that were given up.
+        self.given_up: list[int] = []
         self._label_number = {name: number for number, name in enumerate(program.labels)}
         table = self.machine.table
         rests = [table.rests.get(at) for at in range(len(program.instructions))]
@@ -226,18 +240,30 @@ class Columnar:
             begin: Their first rows.
             end: The rows after their last.
         """
-        keys, begin, end = key_of_run, begin.copy(), end
-        while len(keys) >= self.few_keys:
-            self._round(keys, begin)
-            begin = begin + 1
+        keys, resting = key_of_run, []
+        # Threads of keys that have no more rows are laid aside, so that a round does not go through them.
+        parted = 2 * len(keys) + 1
+        while len(keys):
+            if 2 * len(keys) < parted:
+                parted = len(keys)
+                mine = np.isin(self.threads.key, keys)
+                if not mine.all():
+                    resting.append(self.threads.pick(~mine))
+                    self.threads = self.threads.pick(mine)
+            if len(keys) + len(self.threads) < self.few_keys:
+                begin = self._each(keys, begin, end)
+            else:
+                self._round(keys, begin)
+                begin = begin + 1
             left = begin < end
             if not left.all():
                 keys, begin, end = keys[left], begin[left], end[left]
-        if len(keys):
-            self._each(keys, begin, end)
+        if resting:
+            self.threads = ThreadTable.concat([*resting, self.threads])
 
-    def _each(self, keys: Ints, begin: Ints, end: Ints) -> None:
-        """Follow some keys one by one."""
+    def _each(self, keys: Ints, begin: Ints, end: Ints) -> Ints:
+        """Follow some keys one by one; returns the row each has come to."""
+        reached = end.copy()
         mine = np.isin(self.threads.key, keys)
         taken = self.threads.pick(mine)
         objects = self._objects(taken)
@@ -247,10 +273,10 @@ class Columnar:
         tables = [self.threads.pick(~mine)]
         known: dict[int, int] = {id(path): node for node, path in self.nodes.known_paths().items()}
         found_all: list[Found] = []
-        for key, first, last in zip(keys.tolist(), begin.tolist(), end.tolist(), strict=True):
+        for place, (key, first, last) in enumerate(zip(keys.tolist(), begin.tolist(), end.tolist(), strict=True)):
             run, found = runs[key], Found()
             run.deadline = min((thread.deadline for thread in run.threads), default=NEVER)
-            self.machine.feed(run, first, last, found)
+            reached[place] = self.machine.feed(run, first, last, found, most=_MANY * self.few_keys)
             self._collect(key, found, known)
             found_all.append(found)  # keeps the paths, whose identity is in `known`
             if run.threads:
@@ -258,6 +284,7 @@ class Columnar:
             if run.held:
                 self.held[key] = run.held
         self.threads = ThreadTable.concat(tables)
+        return reached
 
     def _collect(self, key: int, found: Found, known: dict[int, int]) -> None:
         for thread, time in zip(found.matches, found.match_times, strict=True):
@@ -268,6 +295,7 @@ class Columnar:
             self.timed_out.key.append(key)
             self.timed_out.node.append(self._node_of(thread.path, known))
             self.timed_out.time.append(thread.deadline)
+        self.given_up.extend(thread.start for thread in found.given_up)
 
     def advance(self, time: int) -> None:
         """End what is over at a time, for all keys."""
@@ -303,16 +331,27 @@ class Columnar:
         waiting = row_of_key[self.threads.key] < 0
         resting, moving = self.threads.pick(waiting), self.threads.pick(~waiting)
         moved, complete = self._moves(moving, row_of_key, keys, row)
+        if len(moved) > self.limit.partial:
+            moved = self._limited(moved)
         self.threads = ThreadTable.concat([resting, moved])
-        if len(moved) > self.max_partial and int(np.bincount(moved.key).max()) > self.max_partial:
-            raise MatchLimitError(
-                f"one key has more than {self.max_partial} partial matches at once",
-                hint="Bound the pattern with within(...), use followed_by instead of followed_by_any, or a skip.",
-            )
         if len(complete) or self.held:
             time_of_key = np.zeros(size, dtype=np.int64)
             time_of_key[keys] = self.times[row]
             self._release(complete, row_of_key >= 0, time_of_key)
+
+    def _limited(self, threads: ThreadTable) -> ThreadTable:
+        """Give up the oldest threads of each key beyond the bound, if that may be."""
+        counts = np.bincount(threads.key)
+        if int(counts.max()) <= self.limit.partial:
+            return threads
+        if self.limit.at_limit == "fail":
+            raise self.limit.exceeded(int(counts.max()))
+        oldest = np.lexsort((threads.start, threads.key))
+        first = np.concatenate(([0], np.cumsum(counts)))[threads.key[oldest]]
+        given_up = np.zeros(len(threads), dtype=np.bool_)
+        given_up[oldest] = np.arange(len(threads)) - first < (counts - self.limit.partial)[threads.key[oldest]]
+        self.given_up.extend(threads.start[given_up].tolist())
+        return threads.pick(~given_up)
 
     def _moves(self, moving: ThreadTable, row_of_key: Ints, keys: Ints, row: Ints) -> tuple[ThreadTable, ThreadTable]:
         """Move all threads that have a row, and begin new ones; returns threads and complete matches."""

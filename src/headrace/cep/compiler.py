@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from headrace.cep.compiled import Compiled
-from headrace.cep.conditions import Condition, is_iterative, names_of
+from headrace.cep.conditions import Condition, is_iterative, names_of, never_holds
 from headrace.cep.program import (
     Accept,
     Check,
@@ -44,6 +44,22 @@ if TYPE_CHECKING:
 def compile_pattern(pattern: Pattern) -> Compiled:
     """Compile a pattern; refuse one that cannot work."""
     return _Layout(pattern).compile()
+
+
+def refuse_impossible(pattern: Pattern, compiled: Compiled) -> None:
+    """Refuse a pattern that can match nothing, whatever the rows.
+
+    Raises:
+        PlanError: A condition that every match needs is a constant that is not true.
+    """
+    never = [n for n, c in enumerate(compiled.conditions) if not isinstance(c, tuple) and never_holds(c)]
+    if never and not compiled.program.can_match(never):
+        elements = (e for e in pattern.walk() if not e.negated and e.condition is not None)
+        blamed = next((str(e) for e in elements if e.condition is not None and never_holds(e.condition)), "it")
+        raise PlanError(
+            f"the pattern can match nothing: the condition of {blamed} never holds",
+            hint="Give it one that depends on the row.",
+        )
 
 
 @dataclass(eq=False)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
+from polars.exceptions import PolarsError
 
 from headrace.errors import PlanError
 
@@ -310,12 +311,42 @@ def check_condition(condition: object, what: str) -> Condition:
     """Refuse what is no condition."""
     if isinstance(condition, bool):
         return pl.lit(condition)
+    if isinstance(condition, pl.Expr) and (other := _looks_around(condition)) is not None:
+        raise PlanError(
+            f"the condition of {what} looks at other rows: {other}",
+            hint="In a stream these need not be there. Ask for rows matched before with "
+            'matched("name").last("column"), for the row before with MATCH_RECOGNIZE and PREV.',
+        )
     if isinstance(condition, (pl.Expr, MatchExpr, Combined)) or callable(condition):
         return condition
     raise PlanError(
         f"the condition of {what} is {condition!r}",
         hint='Give a Polars expression such as col("speed") > 10, or a function of the row and the match so far.',
     )
+
+
+def _looks_around(condition: pl.Expr) -> pl.Expr | None:
+    """The part of an expression whose value in a row depends on other rows; None if there is none that is known."""
+    if condition.meta.is_literal():
+        return None
+    try:
+        if not condition.meta.is_row_separable():
+            return condition
+    except PolarsError:
+        return None  # a function of the user's own: nobody knows what it looks at
+    parts = (_looks_around(part) for part in condition.meta.pop())
+    return next((part for part in parts if part is not None), None)
+
+
+def never_holds(condition: Condition) -> bool:
+    """Whether a condition is a constant that is not true."""
+    if not isinstance(condition, pl.Expr) or condition.meta.root_names():
+        return False
+    try:
+        value = pl.select(condition).item()
+    except (PolarsError, ValueError):
+        return False  # it depends on the rows after all, as a selector or a function of the user's own
+    return value is None or value is False
 
 
 def masks_of(frame: pl.DataFrame, conditions: Sequence[pl.Expr]) -> list[NDArray[np.bool_]]:

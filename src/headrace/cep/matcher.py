@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headrace.cep.limits import MatchLimitError
 from headrace.cep.program import (
     Accept,
     AnchorEnd,
@@ -30,7 +31,7 @@ from headrace.cep.program import (
     Split,
     condition_ids,
 )
-from headrace.errors import HeadraceError, JobError, PlanError
+from headrace.errors import HeadraceError, PlanError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,10 +42,6 @@ DEFAULT_MAX_STEPS = 5_000_000
 
 #: Bytes for remembering failures from one start row to the next; beyond, each start row remembers its own only.
 _MAX_TABLE = 256 * 1024 * 1024
-
-
-class MatchLimitError(JobError):
-    """A pattern whose conditions depend on the match took more steps, or kept more partial matches, than allowed."""
 
 
 class Path:
@@ -130,6 +127,7 @@ class Rows:
             of all of them.
         ahead: So many rows after a row are looked at by its conditions (SQL's NEXT): the last ones of incomplete rows
             cannot be asked yet.
+        span: An attempt that needs more rows than this is given up; None for no bound.
     """
 
     count: int
@@ -142,6 +140,7 @@ class Rows:
     ends: NDArray[np.int64] | None = None
     begins: NDArray[np.bool_] | None = None
     ahead: int = 0
+    span: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +176,7 @@ class Attempt:
         waited: Whether the answer also took that no further row comes in time (or at all).
         cut: Without a match, if asked for: the rows of the preferred of the ways that still fitted when the time was
             over.
+        given_up: Whether it needed more rows than an attempt may have.
     """
 
     match: Match | None
@@ -184,6 +184,7 @@ class Attempt:
     furthest: int = -1
     waited: bool = False
     cut: Match | None = None
+    given_up: bool = False
 
 
 _CONSUME, _GAP, _SPLIT, _JUMP, _START, _END, _OPEN, _CLOSE, _ACCEPT, _REST = range(10)
@@ -256,6 +257,9 @@ class Matcher:
         rows, size, code, forgetful, column = self.rows, self._size, self._code, self._forgetful, self._column
         first, count, partition = self._partition(start)
         limit, open_end = self._reach(start, first, count)
+        too_far = rows.span is not None and start + rows.span < limit
+        if rows.span is not None and too_far:
+            limit = start + rows.span
         failed = self._failed
         seen: set[tuple[int, int]] = set()
         seen_with_path: set[tuple[int, int, int]] = set()
@@ -272,6 +276,9 @@ class Matcher:
             alive = True
             if kind <= _GAP:
                 if row >= limit:
+                    if too_far:
+                        self._forget(start, partition, limit)
+                        return Attempt(None, furthest=limit, given_up=True)
                     if open_end:
                         return self._undecided(start, partition, count)
                     alive, waited = False, True
@@ -348,11 +355,14 @@ class Matcher:
         return Match(path.pairs(), start, limit, _ranges(marks, limit))
 
     def _undecided(self, start: int, partition: int, end: int) -> Attempt:
+        self._forget(start, partition, end)
+        return Attempt(None, decided=False)
+
+    def _forget(self, start: int, partition: int, end: int) -> None:
+        """Forget what failed from a row on: what was being tried has not failed yet."""
         if self._failed is not None:
-            # What was being tried has not failed yet: forget it.
             begin, stop = (start + partition) * self._size, (end + partition + 1) * self._size
             self._failed[begin:stop] = bytes(stop - begin)
-        return Attempt(None, decided=False)
 
     def _partition(self, start: int) -> tuple[int, int, int]:
         """The rows [first, end) of the partition that a row is in, and its number."""

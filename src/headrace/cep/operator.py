@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from headrace.cep.compiler import compile_pattern
+from headrace.cep.compiler import compile_pattern, refuse_impossible
 from headrace.cep.conditions import rows_read, unknown_column
 from headrace.cep.intake import sort_out
 from headrace.cep.measures import Measure, columns_of, compute, first, last
 from headrace.cep.saved import pack, unpack
 from headrace.cep.streaming import Piece, Progress, StreamMatcher
-from headrace.cep.threads import DEFAULT_MAX_PARTIAL
 from headrace.engine.operator import EVENT_TIME, Outcome, Turn
 from headrace.errors import PlanError
 
@@ -63,7 +62,6 @@ class PatternOperator:
         timed_out: The columns of a partial match that timed out; None for no such output.
         mark_timed_out: Give partial matches that timed out among the matches, with the same measures, and tell them
             apart by a column `timed_out`.
-        max_partial: Bound on the partial matches of one key; beyond it the job fails with a message that says so.
 
     >>> from polars import col
     >>> from headrace.cep.pattern import Pattern
@@ -83,7 +81,6 @@ class PatternOperator:
         measures: Mapping[str, Measure] | None = None,
         timed_out: Mapping[str, Measure] | None = None,
         mark_timed_out: bool = False,
-        max_partial: int = DEFAULT_MAX_PARTIAL,
     ) -> None:
         self.pattern = pattern
         self.key = list(key)
@@ -102,7 +99,7 @@ class PatternOperator:
                 raise PlanError(f"a measure is named {name!r}, like a column that every match has", hint="Rename it.")
         needed = columns_of(self.measures, self._names) | columns_of(self.timed_out or {}, self._names)
         self._needed = needed
-        self._matcher = StreamMatcher(self.compiled, key=self.key, columns=sorted(needed), max_partial=max_partial)
+        self._matcher = StreamMatcher(self.compiled, key=self.key, columns=sorted(needed), limit=pattern.bound)
         for caution in pattern.cautions():
             _log.warning("pattern %s: %s", " ".join(pattern.names), caution)
 
@@ -113,6 +110,7 @@ class PatternOperator:
 
     def schema(self, rows: pl.Schema) -> pl.Schema:
         """Tell the columns of the matches, given those of the rows; refuses conditions that do not fit these."""
+        refuse_impossible(self.pattern, self.compiled)
         empty = pl.DataFrame(schema=rows)
         for column in self.key:
             if column not in rows:
@@ -156,7 +154,7 @@ class PatternOperator:
         rows = sort_out(turn.rows, frames.pop("pending", None), before=before, watermark=watermark)
         ready = rows.ready
         progress = Progress.of(frames) if frames else Progress()
-        matches = timed_out = None
+        matches = timed_out = given_up = None
         if ready.height or not progress.idle:
             if not ready.height and not ready.width and progress.rows is not None:
                 ready = progress.rows[:0]
@@ -167,13 +165,27 @@ class PatternOperator:
                 matches = _marked(matches, self._results(advance.timed_out, self.measures))
             if self.timed_out is not None:
                 timed_out = self._results(advance.timed_out, self.timed_out)
+            given_up = self._given_up(advance.given_up)
         keep = {} if progress.idle else progress.frames()
         if rows.waiting.height:
             keep["pending"] = rows.waiting
         value = pack({"watermark": watermark}, keep)
         if value != saved:
             state.put(_SEGMENT, value)
-        return PatternOutcome(rows=_some(matches), late=rows.late, dismissed=rows.dismissed, timed_out=_some(timed_out))
+        dismissed = [frame for frame in (rows.dismissed, given_up) if frame is not None]
+        return PatternOutcome(
+            rows=_some(matches),
+            late=rows.late,
+            dismissed=pl.concat(dismissed, how="diagonal") if dismissed else None,
+            timed_out=_some(timed_out),
+        )
+
+    def _given_up(self, rows: pl.DataFrame | None) -> pl.DataFrame | None:
+        if rows is None:
+            return None
+        bound = self.pattern.bound.partial
+        reason = f"the partial match that begins here was given up: its key has more than {bound:,} at once"
+        return rows.with_columns(reason=pl.lit(reason))
 
     def _results(self, piece: Piece, measures: Mapping[str, Measure]) -> pl.DataFrame:
         values = compute(measures, self._names, piece.detail, len(piece))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import polars as pl
 
 from headrace.cep.conditions import Condition, check_condition, combine
+from headrace.cep.limits import AtLimit, Limit
 from headrace.cep.skip import Skip, SkipKind
 from headrace.errors import PlanError
 from headrace.time.duration import micros
@@ -98,6 +99,7 @@ class Pattern:
         elements: The elements in order.
         within_us: All rows lie less than this many microseconds after the first.
         after_match: What a match gives away.
+        bound: How many partial matches one key may have at once.
         version: Raise it when a running pattern is replaced by another.
 
     >>> from polars import col
@@ -115,6 +117,7 @@ class Pattern:
     elements: tuple[Element, ...]
     within_us: int | None = None
     after_match: Skip = field(default_factory=Skip)
+    bound: Limit = field(default_factory=Limit)
     version: int = 1
 
     @classmethod
@@ -255,6 +258,16 @@ class Pattern:
         """Say what a match gives away: "none", "to_next", "past_last", "to_first" or "to_last" an element."""
         chosen = kind if isinstance(kind, Skip) else Skip(kind, name, on_missing)
         return replace(self, after_match=chosen)
+
+    def limit(self, partial: int, *, at_limit: AtLimit = "fail") -> Pattern:
+        """Bound the partial matches that one key may have at once.
+
+        Args:
+            partial: How many; 100,000 unless told.
+            at_limit: "fail" the job where a key has more, or "give_up" the oldest: their first rows are dismissed, with
+                the reason.
+        """
+        return replace(self, bound=Limit(partial, at_limit))
 
     def with_version(self, version: int) -> Pattern:
         """Give the pattern a version, to tell it from the one that it replaces."""

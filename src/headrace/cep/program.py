@@ -14,9 +14,12 @@ A program is a value: it can be compared, kept, pickled, and replaced by another
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from headrace.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 #: What a condition is computed from: the row alone or its physical neighbours, or the path as well.
 ConditionKind: TypeAlias = Literal["mask", "path"]
@@ -179,10 +182,48 @@ class Program:
             case _:
                 return (at + 1,)
 
+    def can_match(self, never: Collection[int] = ()) -> bool:
+        """Whether there is a way to a match at all.
+
+        Args:
+            never: Conditions that never hold.
+
+        >>> Program((Consume("a"), AnchorStart(), Consume("b"), Accept())).can_match()
+        False
+        """
+        # A place, whether a row was read on the way to it, and whether none may be read any more.
+        todo = [(0, False, False)]
+        seen = set(todo)
+        while todo:
+            at, read, ended = todo.pop()
+            instruction = self.instructions[at]
+            if isinstance(instruction, Accept) or (isinstance(instruction, Rest) and instruction.completes and read):
+                return True
+            if isinstance(instruction, Consume | Gap):
+                if ended or _fails(instruction, never):
+                    continue
+                read = True
+            elif isinstance(instruction, AnchorStart):
+                if read:
+                    continue
+            elif isinstance(instruction, Check) and _fails(instruction, never):
+                continue
+            ended = ended or isinstance(instruction, AnchorEnd)
+            new = {(target, read, ended) for target in self.targets(at)} - seen
+            seen |= new
+            todo.extend(new)
+        return False
+
     @property
     def has_path_conditions(self) -> bool:
         """Whether any condition depends on what was matched before."""
         return "path" in self.conditions
+
+
+def _fails(instruction: Consume | Gap | Check, never: Collection[int]) -> bool:
+    if isinstance(instruction, Consume):
+        return instruction.condition in never
+    return any(number in never and wanted for number, wanted in instruction.condition)
 
 
 def condition_ids(instruction: Instruction) -> tuple[int, ...]:

@@ -21,7 +21,6 @@ import numpy as np
 import polars as pl
 
 from headrace.cep.columnar import FEW_KEYS, Columnar, Decided, Nodes, ThreadTable
-from headrace.cep.threads import DEFAULT_MAX_PARTIAL
 from headrace.engine.operator import EVENT_TIME
 from headrace.errors import StateError
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from headrace.cep.columnar import Bools, Ints
     from headrace.cep.compiled import Compiled
+    from headrace.cep.limits import Limit
 
 _NODES = ("parent", "label", "row")
 _THREADS = ("at", "node", "start", "start_time", "deadline")
@@ -96,11 +96,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class Advance:
-    """What came of one piece of rows."""
+    """What came of one piece of rows.
+
+    Args:
+        progress: What is under way.
+        matches: Matches.
+        timed_out: Partial matches whose time was over.
+        given_up: The first rows of partial matches that were given up at the bound; None for none.
+    """
 
     progress: Progress
     matches: Piece
     timed_out: Piece
+    given_up: pl.DataFrame | None = None
 
 
 class StreamMatcher:
@@ -111,7 +119,7 @@ class StreamMatcher:
         key: The key columns; none for one key.
         columns: Columns that the results need, beside the key and the time; None for all.
         time: The column with the event time.
-        max_partial: Bound on the partial matches of one key.
+        limit: Bound on the partial matches of one key.
         few_keys: See `headrace.cep.columnar`.
 
     >>> from datetime import datetime, timezone
@@ -134,13 +142,13 @@ class StreamMatcher:
         key: Sequence[str] = (),
         columns: Sequence[str] | None = None,
         time: str = EVENT_TIME,
-        max_partial: int = DEFAULT_MAX_PARTIAL,
+        limit: Limit | None = None,
         few_keys: int = FEW_KEYS,
     ) -> None:
         self.compiled = compiled
         self.key = list(key)
         self.time = time
-        self.max_partial = max_partial
+        self.limit = limit
         self.few_keys = few_keys
         asked = compiled.columns_matched()
         self._kept = None if columns is None or asked is None else {*columns, *asked, time, *self.key}
@@ -170,7 +178,7 @@ class StreamMatcher:
             nodes=Nodes(*(progress.nodes[name].to_numpy().astype(np.int64) for name in _NODES)),
             threads=_load(progress.threads, key_of_row),
             held=_load(progress.held, key_of_row),
-            max_partial=self.max_partial,
+            limit=self.limit,
             few_keys=self.few_keys,
         )
         if rows.height:
@@ -182,6 +190,7 @@ class StreamMatcher:
             _save(run, frame),
             self._piece(run, run.matches, frame, unique_keys),
             self._piece(run, run.timed_out, frame, unique_keys),
+            frame[run.given_up] if run.given_up else None,
         )
 
     def _number_keys(self, history: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints, pl.DataFrame]:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from headrace.cep.matcher import Match, MatchLimitError, Path, PathCondition, Rows
+from headrace.cep.limits import Limit
+from headrace.cep.matcher import Match, Path, PathCondition, Rows
 from headrace.cep.program import Accept, Check, Consume, Gap, Jump, Program, Rest, Split, Stop, Term
 from headrace.cep.skip import Skip
 from headrace.errors import HeadraceError, PlanError
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
-
-#: Partial matches that one key may have at once.
-DEFAULT_MAX_PARTIAL: Final = 100_000
 
 NEVER: Final = 2**63 - 1
 
@@ -185,11 +183,12 @@ class KeyRun:
 
 @dataclass(slots=True)
 class Found:
-    """What came out: matches and when each was decided, and partial matches whose time was over."""
+    """What came out: matches and when each was decided, partial matches whose time was over, and those given up."""
 
     matches: list[Thread] = field(default_factory=list)
     match_times: list[int] = field(default_factory=list)
     timed_out: list[Thread] = field(default_factory=list)
+    given_up: list[Thread] = field(default_factory=list)
 
 
 _Asks: TypeAlias = "tuple[tuple[PathCondition, bool], ...]"
@@ -203,12 +202,13 @@ class Threads:
         program: The compiled pattern.
         rows: Rows, the conditions on them, and their times.
         skip: What a match gives away.
-        max_partial: Bound on the partial matches of one key.
+        limit: Bound on the partial matches of one key.
 
     >>> program = Program((Consume("a", 0), Split(2, 4), Gap(), Jump(1), Consume("b", 1), Accept()), ("mask", "mask"))
     >>> text = np.array(list("abab"))
     >>> run, found = KeyRun(), Found()
     >>> Threads(program, Rows(4, {0: text == "a", 1: text == "b"})).feed(run, 0, 4, found)
+    4
     >>> [match.path.rows() for match in found.matches], len(run.threads)
     ([(0, 1), (0, 3), (2, 3)], 2)
     """
@@ -219,12 +219,12 @@ class Threads:
         rows: Rows,
         *,
         skip: Skip | None = None,
-        max_partial: int = DEFAULT_MAX_PARTIAL,
+        limit: Limit | None = None,
     ) -> None:
         self.program = program
         self.rows = rows
         self.skip = skip or Skip()
-        self.max_partial = max_partial
+        self.limit = limit or Limit()
         self.table = table_of(program)
         self._within = program.within
         timed = self._within is not None or any(rest.within is not None for rest in self.table.rests.values())
@@ -270,21 +270,32 @@ class Threads:
         bound = None if rest is None else rest.within
         return (_packed(mask), asks, move.kind, move.label, move.target, accepts, bound)
 
-    def feed(self, run: KeyRun, begin: int, end: int, found: Found) -> None:
-        """Go through the rows [begin, end) of one key."""
+    def feed(self, run: KeyRun, begin: int, end: int, found: Found, *, most: int | None = None) -> int:
+        """Go through the rows [begin, end) of one key; returns the row it has come to.
+
+        Args:
+            run: What is under way; is changed.
+            begin: The first row.
+            end: The row after the last.
+            found: Takes what comes out.
+            most: Stop early when there are more threads than this.
+        """
         starts, times = self._starts, self._times
         row = begin
         while row < end:
             if not run.threads and not run.held:
                 place = bisect_left(starts, row)
                 if place == len(starts) or starts[place] >= end:
-                    return
+                    return end
                 row = starts[place]
             time = 0 if times is None else times[row]
             if time >= run.deadline:
                 self.advance(run, time, found)
             self.step(run, row, time, found)
             row += 1
+            if most is not None and len(run.threads) > most:
+                break
+        return row
 
     def advance(self, run: KeyRun, time: int, found: Found) -> None:
         """End what is over at a time: no row before it will follow."""
@@ -314,15 +325,21 @@ class Threads:
         if moves := self._open(-1, row):
             start = Thread(self.table.start, Path.EMPTY, row, time, NEVER)
             self._follow(start, moves, row, time, nodes, seen, threads, complete)
-        if len(threads) > self.max_partial:
-            raise MatchLimitError(
-                f"one key has {len(threads)} partial matches at once, more than {self.max_partial}",
-                hint="Bound the pattern with within(...), use followed_by instead of followed_by_any, or a skip.",
-            )
+        if len(threads) > self.limit.partial:
+            threads = self._limited(threads, found)
         run.threads = threads
         if complete or run.held:
             self.release(run, complete, found, time)
         run.deadline = min([thread.deadline for thread in run.threads], default=NEVER)
+
+    def _limited(self, threads: list[Thread], found: Found) -> list[Thread]:
+        """Give up the oldest threads beyond the bound, if that may be."""
+        if self.limit.at_limit == "fail":
+            raise self.limit.exceeded(len(threads))
+        oldest = sorted(range(len(threads)), key=lambda place: threads[place].start)
+        given_up = set(oldest[: len(threads) - self.limit.partial])
+        found.given_up.extend(threads[place] for place in sorted(given_up))
+        return [thread for place, thread in enumerate(threads) if place not in given_up]
 
     def _open(self, at: int, row: int) -> list[_Bound]:
         """The moves that the masks allow for a row at a place (-1: to begin); found once for all rows alike."""

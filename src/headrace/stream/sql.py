@@ -22,17 +22,20 @@ from headrace.cep.sql import query as over_frames
 from headrace.cep.sql import surroundings
 from headrace.cep.sql.lexer import problem
 from headrace.cep.sql.operator import DEFAULT_MAX_ROWS, MatchRecognizeOperator
-from headrace.cep.sql.output import execute
+from headrace.cep.sql.output import execute, impossible
 from headrace.cep.sql.pattern import Quantified, walk
 from headrace.cep.sql.query import as_polars, run
 from headrace.engine.operator import EVENT_TIME
 from headrace.errors import PlanError
 from headrace.stream import plan as nodes
 from headrace.stream.stream import Stream
+from headrace.time.duration import micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import timedelta
 
+    from headrace.cep.limits import AtLimit
     from headrace.cep.sql.lexer import Position
     from headrace.cep.sql.output import Plan
     from headrace.cep.sql.surroundings import Rewritten
@@ -62,15 +65,25 @@ _HINT: Final = (
 )
 
 
-def sql(query: str, tables: Mapping[str, Any], *, max_rows: int = DEFAULT_MAX_ROWS) -> Any:
+def sql(
+    query: str,
+    tables: Mapping[str, Any],
+    *,
+    max_rows: int = DEFAULT_MAX_ROWS,
+    at_limit: AtLimit = "fail",
+    forget_after: str | timedelta | int | None = None,
+) -> Any:
     """Run a query with MATCH_RECOGNIZE: over frames at once, over streams as a step of a stream.
 
     Args:
         query: One SELECT.
         tables: Streams, or Polars, pyarrow or pandas frames, by the name the query has for them. Beside a stream,
             frames can be used in subqueries of conditions.
-        max_rows: Of a stream: bound on the rows of one key that wait for a match to be decided; beyond it the job
-            fails.
+        max_rows: Of a stream: bound on the rows of one key that wait for a match to be decided.
+        at_limit: What to do where a match needs more rows: "fail" the job, or "give_up" on these rows, which are
+            dismissed with the reason; matching goes on behind them.
+        forget_after: Of a stream: a key that had no row for so long ("1h", a timedelta, microseconds) begins anew, as
+            if it had never been there; None to remember for ever what MATCH_NUMBER(), `^` and PREV ask for.
 
     Returns:
         A `Stream` if any table is one; else a frame of the same kind as the first table.
@@ -104,7 +117,8 @@ def sql(query: str, tables: Mapping[str, Any], *, max_rows: int = DEFAULT_MAX_RO
     relations: dict[str, Relation] = {
         name: table if isinstance(table, Stream) else as_polars(table, name) for name, table in tables.items()
     }
-    found = run(query, relations, _Streams(max_rows))
+    forget = None if forget_after is None else micros(forget_after, what="forget_after")
+    found = run(query, relations, _Streams(max_rows, at_limit, forget))
     if not isinstance(found, Stream):
         raise PlanError("the query reads none of the streams", hint="Give only the frames, to get a frame.")
     return found
@@ -113,8 +127,10 @@ def sql(query: str, tables: Mapping[str, Any], *, max_rows: int = DEFAULT_MAX_RO
 class _Streams:
     """Tables that are streams, and frames beside them."""
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, at_limit: AtLimit, forget_after: int | None) -> None:
         self._max_rows = max_rows
+        self._at_limit = at_limit
+        self._forget_after = forget_after
 
     def columns(self, table: Relation) -> Mapping[str, pl.DataType]:
         return dict(table.schema)
@@ -142,15 +158,17 @@ class _Streams:
     def match(self, clause: MatchRecognize, plan: Plan, table: Relation) -> Relation:
         if isinstance(table, pl.DataFrame):
             return execute(plan, table)
+        if (why := impossible(clause, plan)) is not None:
+            raise why
         _check_order(clause, plan)
         _check_names(clause, plan)
         for caution in _cautions(clause, plan):
             _log.warning("%s: %s", clause.at, caution)
-        max_rows = self._max_rows
+        max_rows, at_limit, forget_after = self._max_rows, self._at_limit, self._forget_after
 
         def build(keys: tuple[str, ...], schema: pl.Schema) -> Operator:
             del keys, schema
-            return MatchRecognizeOperator(plan, max_rows=max_rows)
+            return MatchRecognizeOperator(plan, max_rows=max_rows, at_limit=at_limit, forget_after=forget_after)
 
         if plan.partition_by:
             keyed = table.key_by(*plan.partition_by)

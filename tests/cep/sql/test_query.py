@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from headrace.cep.limits import MatchLimitError
 from headrace.cep.sql import execute, plan, query
 from headrace.cep.sql.lexer import Cursor, tokenize
 from headrace.cep.sql.parser import ClauseParser
@@ -147,3 +148,22 @@ def test_a_long_match_with_conditions_that_look_back_is_linear() -> None:
         " DEFINE A AS SUM(A.i) >= FIRST(A.i) AND COUNT(*) > 0 AND LAST(A.i, 1) IS DISTINCT FROM i)"
     )
     assert query(sql, {"t": table}).rows() == [(20_000, sum(range(20_000)))]
+
+
+def test_a_pattern_that_can_match_nothing_gives_no_rows_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    table = pl.DataFrame({"i": range(3)})
+    sql = "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY i MEASURES COUNT(*) AS c PATTERN (A B) DEFINE B AS NULL)"
+    assert query(sql, {"t": table}).height == 0
+    assert "the pattern can match nothing: the condition of B never holds" in caplog.text
+    assert query(sql.replace("A B)", "A B?)"), {"t": table}).height == 3
+
+
+def test_matches_that_overlap_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.cep.sql.matching.MAX_MATCHED_ROWS", 1000)
+    table = pl.DataFrame({"i": range(50)})
+    sql = (
+        "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY i MEASURES COUNT(*) AS c AFTER MATCH SKIP TO NEXT ROW PATTERN (A+))"
+    )
+    with pytest.raises(MatchLimitError, match=r"more than 1,000 rows in all.*PAST LAST ROW"):
+        query(sql, {"t": table})
+    assert query(sql.replace("TO NEXT", "PAST LAST"), {"t": table}).rows() == [(50,)]

@@ -29,6 +29,7 @@ from headrace.cep.program import (
 )
 from headrace.cep.sql.bound import Bound, Constant, MatchNumber, Navigation, Operation, RowLabel, leaves, walk
 from headrace.cep.sql.datatypes import BOOLEAN, STRING
+from headrace.cep.sql.expressions import Evaluator, compile_function
 from headrace.cep.sql.pattern import (
     Alternation,
     Concatenation,
@@ -41,7 +42,7 @@ from headrace.cep.sql.pattern import (
     Quantified,
     Variable,
 )
-from headrace.errors import PlanError
+from headrace.errors import HeadraceError, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,6 +77,23 @@ def split_condition(label: str, condition: Bound, *, masks: bool = True) -> Cond
     if isinstance(mask, Constant) and mask.value is True:
         mask = None
     return Condition(label, mask, _conjunction(rest, condition))
+
+
+def never_holds(condition: Condition) -> bool:
+    """Whether a part of a condition is a constant that is not true."""
+    parts = [part for part in (condition.mask, condition.path) if part is not None]
+    return any(not any(True for _ in leaves(part)) and _constant(part) is not True for part in parts)
+
+
+def _constant(node: Bound) -> object:
+    try:
+        return compile_function(node, _no_leaf)(None)
+    except HeadraceError:
+        return True  # it cannot be computed, which whoever asks it will be told
+
+
+def _no_leaf(leaf: Bound) -> Evaluator:
+    raise TypeError(f"{leaf} is no constant")
 
 
 def _conjunction(parts: list[Bound], whole: Bound) -> Bound | None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.cep.matcher import Matcher, Rows
-from headrace.cep.sql.bound import MatchNumber, Navigation, walk
 from headrace.cep.sql.matching import LOOK_AHEAD, Notes, start_rows
 from headrace.cep.sql.outlook import outlook
 from headrace.cep.sql.paths import PathConditions
@@ -29,40 +28,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headrace.cep.matcher import Attempt
-    from headrace.cep.sql.bound import Bound
     from headrace.cep.sql.matching import Matches
     from headrace.cep.sql.output import Plan
+    from headrace.cep.sql.reach import Reach
     from headrace.cep.sql.table import Table
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How far around the rows of a match a query looks.
-
-    Args:
-        behind: Rows before the first of a match that PREV can reach.
-        ahead: Rows after a row that its condition can reach with NEXT.
-        beyond: Rows after the last of a match that a measure can reach with NEXT.
-        numbered: Whether the number of the match is asked for.
-    """
-
-    behind: int
-    ahead: int
-    beyond: int
-    numbered: bool
-
-    @classmethod
-    def of(cls, plan: Plan) -> Reach:
-        """What a query needs."""
-        conditions = [part for each in plan.conditions.values() for part in (each.mask, each.path) if part is not None]
-        measures = [node for _, node in plan.measures]
-        asked, told = _shifts(conditions), _shifts(measures)
-        numbered = any(isinstance(item, MatchNumber) for node in [*conditions, *measures] for item in walk(node))
-        return cls(-min([0, *asked, *told]), max([0, *asked]), max([0, *told]), numbered)
-
-
-def _shifts(nodes: list[Bound]) -> list[int]:
-    return [item.shift for node in nodes for item in walk(node) if isinstance(item, Navigation)]
 
 
 @dataclass(frozen=True)
@@ -90,15 +59,25 @@ class Progress:
         matches: Those that are decided.
         times: When each was decided, in microseconds; only for ONE ROW PER MATCH.
         standing: How far it has come.
+        given_up: Ranges of rows in which matching was given up, as an attempt needed more rows than it may have.
     """
 
     matches: Matches
     times: NDArray[np.int64]
     standing: Standing
+    given_up: list[tuple[int, int]]
 
 
 def search(
-    plan: Plan, reach: Reach, table: Table, times: NDArray[np.int64], standing: Standing, *, watermark: int, ended: bool
+    plan: Plan,
+    reach: Reach,
+    table: Table,
+    times: NDArray[np.int64],
+    standing: Standing,
+    *,
+    watermark: int,
+    ended: bool,
+    span: int | None = None,
 ) -> Progress:
     """Find the matches that are decided.
 
@@ -111,8 +90,9 @@ def search(
         standing: How far the search has come.
         watermark: No row before this time will follow.
         ended: No row will follow at all.
+        span: The most rows that an attempt may need.
     """
-    return _Search(plan, reach, table, times, standing, watermark, ended).run()
+    return _Search(plan, reach, table, times, standing, watermark, ended, span).run()
 
 
 class _Search:
@@ -125,8 +105,11 @@ class _Search:
         standing: Standing,
         watermark: int,
         ended: bool,
+        span: int | None,
     ) -> None:
         self._plan, self._reach, self._table, self._ended = plan, reach, table, ended
+        self._span = span
+        self._given_up: list[tuple[int, int]] = []
         self._times: list[int] = times.tolist()
         asked = [each for each in plan.conditions.values() if each.mask is not None or each.path is not None]
         masks = {number: table.mask(each.mask) for number, each in enumerate(asked) if each.mask is not None}
@@ -144,6 +127,7 @@ class _Search:
             ends=table.ends,
             begins=standing.begins,
             ahead=reach.ahead,
+            span=span,
         )
         self._matcher = Matcher(plan.program, rows, keep_cut=plan.timed_out)
         self._notes = Notes(plan.labels)
@@ -174,11 +158,12 @@ class _Search:
         seen = outlook(self._plan.program, masks, self._table) if plain else None
         if seen is not None:
             self._ruled_out_by, self._taken = self._table.count, seen.taken.tobytes()
+            tried = pending & (seen.matching | self._far(seen.taken))
             if not self._ended:
                 within = self._plan.program.within
                 open_end = np.ones_like(pending) if within is None else times + within > watermark
-                self._waiting = pending & seen.open & ~seen.matching & open_end
-            return np.flatnonzero(pending & seen.matching).tolist()
+                self._waiting = pending & seen.open & ~tried & open_end
+            return np.flatnonzero(tried).tolist()
         if self._reach.ahead and not self._ended:
             # What NEXT will be for the last rows is not known: they may be anything.
             unknown = np.arange(self._table.count) >= np.repeat(
@@ -193,6 +178,18 @@ class _Search:
             times=times if self._plan.timed_out else None,
         )
         return np.flatnonzero(candidates & pending).tolist()
+
+    def _far(self, taken: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The rows from which an attempt may need more rows than it may have: it would have to take all of these."""
+        far = np.zeros_like(taken)
+        if self._span is None or int((self._table.ends - self._table.starts).max(initial=0)) <= self._span:
+            return far
+        # For each row, the next that cannot be taken, or the end of its partition.
+        stops = np.append(np.flatnonzero(~taken), self._table.count)
+        rows = np.arange(self._table.count)
+        ends = np.repeat(self._table.ends, self._table.ends - self._table.starts)
+        np.greater_equal(np.minimum(stops[np.searchsorted(stops, rows)], ends) - rows, self._span, out=far)
+        return far
 
     def run(self) -> Progress:
         """Go through all partitions that have rows at which a match may begin."""
@@ -214,7 +211,8 @@ class _Search:
             np.array(self._numbers, dtype=np.int64),
             self._begins,
         )
-        return Progress(self._notes.matches(), np.array(self._decided, dtype=np.int64), standing)
+        decided = np.array(self._decided, dtype=np.int64)
+        return Progress(self._notes.matches(), decided, standing, self._given_up)
 
     def _partition(self, partition: int, rows: list[int]) -> int:
         """Search one partition, and return the row at which the answer is not decided; its end if all of it is."""
@@ -232,6 +230,10 @@ class _Search:
                 return stuck
             self._paths.match_number = self._numbers[partition] + 1
             attempt = self._matcher.attempt(row)
+            if attempt.given_up and self._span is not None:
+                resume = row + self._span
+                self._given_up.append((row, resume))
+                continue
             match = attempt.match
             told = match or attempt.cut
             if not attempt.decided or (

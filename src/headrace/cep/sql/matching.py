@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from headrace.cep.limits import MatchLimitError
 from headrace.cep.matcher import Match, Matcher, Rows
 from headrace.cep.program import Accept, Consume, Program
 from headrace.cep.sql.paths import PathConditions
@@ -35,6 +36,9 @@ TIMED_OUT: Final = 3
 
 LOOK_AHEAD: Final = 3
 """Rows looked at to rule out start rows at once; more costs as many column operations and rules out little more."""
+
+MAX_MATCHED_ROWS: Final = 20_000_000
+"""Rows of all matches of one search; overlapping matches (SKIP TO NEXT ROW) can have the square of the input's."""
 
 MAX_LOOK_AHEAD_STEPS: Final = 64
 """Programs with more row-consuming steps are searched from every row."""
@@ -112,8 +116,9 @@ class Matches:
 class Notes:
     """Matches being collected."""
 
-    def __init__(self, labels: Sequence[str]) -> None:
+    def __init__(self, labels: Sequence[str], *, max_rows: int | None = None) -> None:
         self._labels = tuple(labels)
+        self._max_rows = MAX_MATCHED_ROWS if max_rows is None else max_rows
         self._code = {label: code for code, label in enumerate(labels)}
         self._entries: list[tuple[int, int, int, int, int, int]] = []
         self._codes = array("h")  # overlapping matches can have very many rows in all
@@ -129,6 +134,11 @@ class Notes:
         self._excluded.extend((begin + shift, end + shift) for begin, end in match.excluded)
         code = self._code
         self._codes.extend([code[label] for label, _ in match.pairs])
+        if len(self._codes) > self._max_rows:
+            raise MatchLimitError(
+                f"the matches have more than {self._max_rows:,} rows in all, as they overlap",
+                hint="Use AFTER MATCH SKIP PAST LAST ROW, or bound the matches with WITHIN or {n,m}.",
+            )
 
     def timed_out(self, match: Match, low: int, high: int) -> None:
         """Notes a partial match whose time was over."""

@@ -2,8 +2,9 @@
 
 Rows wait until the watermark has passed them, for only then is their order final. Then the query runs over them, for
 all keys of the group at once, as far as its answer is decided (see `incremental`). What is kept of a key is the rows
-from the first that is not decided, and before them as many as PREV can reach; a key with nothing of the kind has
-nothing there. A query that asks for MATCH_NUMBER() or `^` keeps one number for every key it has seen.
+from the first that is not decided, and before them as many as PREV can reach before a match; a key with nothing of the
+kind has nothing there. A query that asks for MATCH_NUMBER() or `^` keeps one number for every key it has seen, unless
+it may forget a key that was quiet for long (see `memory`).
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import numpy as np
 import polars as pl
 
 from headrace.cep.intake import sort_out
-from headrace.cep.matcher import MatchLimitError
-from headrace.cep.program import AnchorStart
+from headrace.cep.limits import AtLimit, MatchLimitError, check_at_limit
+from headrace.cep.program import AnchorEnd, AnchorStart
 from headrace.cep.saved import pack, unpack
 from headrace.cep.sql.bound import ColumnValue, walk
-from headrace.cep.sql.incremental import Progress, Reach, Standing, search
+from headrace.cep.sql.incremental import Progress, Standing, search
+from headrace.cep.sql.memory import RUN, Memory
 from headrace.cep.sql.output import execute, result
+from headrace.cep.sql.reach import Reach
 from headrace.cep.sql.table import Table
 from headrace.engine.operator import EVENT_TIME, Outcome, Turn
+from headrace.errors import PlanError
 from headrace.time.instants import BEGINNING, END, INSTANT
 
 if TYPE_CHECKING:
@@ -32,13 +36,11 @@ if TYPE_CHECKING:
     from headrace.cep.sql.output import Plan
     from headrace.engine.state import Segments
 
-#: Undecided rows of one key beyond which the job fails; to drop some would give wrong answers.
+#: Rows that one match of one key may need before it is decided.
 DEFAULT_MAX_ROWS = 100_000
 
 _SEGMENT = "match"
 _STATE = "#state"
-_NUMBER = "#number"
-_BEGINS = "#begins"
 _BEFORE, _PENDING, _COVERED, _NEW = range(4)
 
 
@@ -47,7 +49,9 @@ class MatchRecognizeOperator:
 
     Args:
         plan: The compiled clause; it partitions by the key and orders by event time first.
-        max_rows: Bound on the undecided rows of one key.
+        max_rows: Bound on the rows of one key that an undecided match needs.
+        at_limit: What to do at that bound: "fail" the job, or "give_up" these rows, which are then dismissed.
+        forget_after: A key without rows for so many microseconds begins anew; None to remember every key.
 
     >>> from headrace.cep.sql.lexer import Cursor, tokenize
     >>> from headrace.cep.sql.output import plan
@@ -62,15 +66,25 @@ class MatchRecognizeOperator:
     [('a', 9)]
     """
 
-    def __init__(self, plan: Plan, *, max_rows: int = DEFAULT_MAX_ROWS) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        max_rows: int = DEFAULT_MAX_ROWS,
+        at_limit: AtLimit = "fail",
+        forget_after: int | None = None,
+    ) -> None:
         self.plan = plan
         self.max_rows = max_rows
+        self.at_limit = at_limit
         self.key = list(plan.partition_by)
         self.reach = Reach.of(plan)
+        _check_bounds(plan, self.reach, max_rows, at_limit, forget_after)
         # Only these ask what came before in the key, however long ago.
-        self._remembers = self.reach.numbered or any(
+        remembers = self.reach.numbered or any(
             isinstance(instruction, AnchorStart) for instruction in plan.program.instructions
         )
+        self._memory = Memory(self.key, needed=remembers, forget_after=forget_after)
         self._one = plan.rows == "one"
 
     def prepare(self, rows: pl.DataFrame, watermark: int | None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
@@ -95,8 +109,18 @@ class MatchRecognizeOperator:
     def fingerprint(self) -> dict[str, str]:
         """Name what the saved state depends on: the query, wherever its words stand, and the columns."""
         plan = self.plan
-        asked = [plan.program.instructions, plan.program.within, plan.conditions, plan.rows, plan.skip, self.reach]
-        told = repr([*asked, "timed out"] if plan.timed_out else asked)
+        asked: list[object] = [
+            plan.program.instructions,
+            plan.program.within,
+            plan.conditions,
+            plan.rows,
+            plan.skip,
+            self.reach,
+        ]
+        asked += ["timed out"] * plan.timed_out
+        if self._memory.forget_after is not None:
+            asked.append(self._memory.forget_after)
+        told = repr(asked)
         return {
             "operator": "match_recognize",
             "format": "1",
@@ -112,7 +136,9 @@ class MatchRecognizeOperator:
         before: int | None = record.get("watermark")
         watermark = turn.watermark if before is None else max(before, turn.watermark)
         rows = sort_out(turn.rows, frames.get("pending"), before=before, watermark=watermark)
-        found, kept, memory = self._advance(rows.ready, frames.get("rows"), frames.get("keys"), watermark, before)
+        state_of = (frames.get("rows"), frames.get("keys"))
+        found, kept, memory, given_up = self._advance(rows.ready, *state_of, watermark, before)
+        kept, memory = self._memory.forget(kept, memory, watermark)
         keep = {"pending": rows.waiting, "rows": kept, "keys": memory}
         value = pack(
             {"watermark": watermark},
@@ -123,7 +149,13 @@ class MatchRecognizeOperator:
         within = self.plan.program.within
         # The rows of a match are older than the match: what follows must wait for them.
         held_back = watermark - within if not self._one and within is not None and watermark < END else None
-        return Outcome(rows=found, late=rows.late, dismissed=rows.dismissed, watermark=held_back)
+        dismissed = [frame for frame in (rows.dismissed, given_up) if frame is not None]
+        return Outcome(
+            rows=found,
+            late=rows.late,
+            dismissed=pl.concat(dismissed, how="diagonal") if dismissed else None,
+            watermark=held_back,
+        )
 
     def _advance(
         self,
@@ -132,12 +164,13 @@ class MatchRecognizeOperator:
         memory: pl.DataFrame | None,
         watermark: int,
         before: int | None,
-    ) -> tuple[pl.DataFrame | None, pl.DataFrame | None, pl.DataFrame | None]:
-        """Match what can be matched; returns results, the rows to keep, and what is remembered of keys."""
+    ) -> tuple[pl.DataFrame | None, pl.DataFrame | None, pl.DataFrame | None, pl.DataFrame | None]:
+        """Match what can be matched; returns results, rows to keep, what is remembered of keys, and rows given up."""
         active, resting = self._part(ready, kept, watermark)
         if active is None:
-            return None, resting, memory
-        table = Table(active, self.plan.partition_by, self.plan.order_by)
+            return None, resting, memory, None
+        active = self._memory.with_runs(active, memory, is_new=pl.col(_STATE) == _NEW)
+        table = Table(active, self._memory.partition_by, self.plan.order_by)
         times = table.frame[EVENT_TIME].to_physical().to_numpy()
         progress = search(
             self.plan,
@@ -147,16 +180,38 @@ class MatchRecognizeOperator:
             self._standing(table, memory),
             watermark=watermark,
             ended=watermark >= END,
+            span=self.max_rows,
         )
         found = None
         if progress.matches.count:
-            found = result(self.plan, table, progress.matches, hidden=(_STATE,))
+            found = result(self.plan, table, progress.matches, hidden=(_STATE, RUN))
             if self._one:
                 found = self._dated(found, progress.times, BEGINNING if before is None else before)
         left = self._left(table, progress)
         if resting is not None and resting.height:
             left = pl.concat([resting, left.select(resting.columns)])
-        return found, left, self._remembered(table, progress, memory)
+        standing = progress.standing
+        # While the first row of all is kept, the partition begins with it.
+        begins = standing.begins & (standing.first - self.reach.behind <= table.starts)
+        memory = self._memory.updated(memory, table, standing.numbers, begins)
+        return found, left, memory, self._given_up(table, progress)
+
+    def _given_up(self, table: Table, progress: Progress) -> pl.DataFrame | None:
+        """The rows in which no match was found because it would have needed more rows than it may have."""
+        if not progress.given_up:
+            return None
+        first = progress.given_up[0][0]
+        who = ", ".join(f"{name} {table.frame[name][first]}" for name in self.key)
+        reason = f"a match that begins at {table.frame[EVENT_TIME][first]} needs more than {self.max_rows:,} rows"
+        if self.at_limit == "fail":
+            raise MatchLimitError(
+                f"{reason} of one key{f' ({who})' if who else ''}, and is not decided yet",
+                hint="Bound the pattern with WITHIN or its repetitions with {n,m}, raise max_rows, or give such rows "
+                'up: at_limit="give_up".',
+            )
+        rows = np.concatenate([np.arange(begin, end) for begin, end in progress.given_up])
+        hidden = [name for name in table.frame.columns if name not in table.columns or name.startswith("#")]
+        return table.frame[rows].drop(hidden).with_columns(reason=pl.lit(f"{reason} of its key"))
 
     def _part(
         self, ready: pl.DataFrame, kept: pl.DataFrame | None, watermark: int
@@ -186,47 +241,18 @@ class MatchRecognizeOperator:
         owner = np.repeat(np.arange(len(sizes)), sizes)
         first = table.starts + np.bincount(owner[state == _BEFORE], minlength=len(sizes))
         covered = first + np.bincount(owner[state == _COVERED], minlength=len(sizes))
-        numbers = np.zeros(len(sizes), dtype=np.int64)
-        begins = np.ones(len(sizes), dtype=np.bool_)
-        if memory is not None:
-            known = memory
-            if self.key:
-                keys = table.frame[table.starts].select(self.key)
-                known = keys.join(memory, on=self.key, how="left", nulls_equal=True, maintain_order="left")
-            begins = known[_BEGINS].fill_null(True).to_numpy()
-            numbers = known[_NUMBER].fill_null(0).to_numpy()
-        return Standing(first, covered, numbers, begins)
+        return Standing(first, covered, *self._memory.known(table, memory))
 
     def _left(self, table: Table, progress: Progress) -> pl.DataFrame:
         """The rows that are still needed, with what is known of each."""
         standing = progress.standing
         rows, sizes = np.arange(table.count), table.ends - table.starts
         first, covered = np.repeat(standing.first, sizes), np.repeat(standing.covered, sizes)
-        undecided = table.ends - standing.first
-        if len(undecided) and int(undecided.max()) > self.max_rows:
-            raise MatchLimitError(
-                f"{int(undecided.max()):,} rows of one key wait for a match to be decided, more than {self.max_rows:,}",
-                hint="Bound the pattern with WITHIN, or its repetitions with {n,m}.",
-            )
         state = np.where(rows < first, _BEFORE, np.where(rows < covered, _COVERED, _PENDING)).astype(np.int8)
         reads = self.reads(table.frame.schema)
-        columns = [name for name in table.columns if reads is None or name in reads or name == _STATE]
+        columns = [name for name in table.columns if name != RUN and (reads is None or name in reads or name == _STATE)]
         left = table.frame.select(columns).with_columns(pl.Series(_STATE, state))
-        return left.filter(pl.Series(rows >= first - self.reach.behind))
-
-    def _remembered(self, table: Table, progress: Progress, memory: pl.DataFrame | None) -> pl.DataFrame | None:
-        if not self._remembers:
-            return None
-        standing = progress.standing
-        # While the first row of all is kept, the partition begins with it.
-        begins = standing.begins & (standing.first - self.reach.behind <= table.starts)
-        columns = [pl.Series(_NUMBER, standing.numbers, dtype=pl.Int64), pl.Series(_BEGINS, begins)]
-        if not self.key:
-            return pl.DataFrame(columns)
-        new = table.frame[table.starts].select(self.key).with_columns(columns)
-        if memory is None:
-            return new
-        return pl.concat([memory.join(new, on=self.key, how="anti", nulls_equal=True), new])
+        return left.filter(pl.Series((rows >= first - self.reach.behind) & self._memory.is_last_run(table)))
 
     def _dated(self, found: pl.DataFrame, times: NDArray[np.int64], before: int) -> pl.DataFrame:
         """Give matches the time at which each was decided, after the key, and sort them by it."""
@@ -235,3 +261,22 @@ class MatchRecognizeOperator:
         place = len(self.key)
         columns = [*found.columns[:place], EVENT_TIME, *found.columns[place:]]
         return dated.select(columns).sort(EVENT_TIME, maintain_order=True)
+
+
+def _check_bounds(plan: Plan, reach: Reach, max_rows: int, at_limit: AtLimit, forget_after: int | None) -> None:
+    if max_rows < 1:
+        raise PlanError(f"max_rows is {max_rows}", hint="Give a number of at least 1.")
+    check_at_limit(at_limit)
+    if forget_after is None:
+        return
+    within = plan.program.within
+    if within is None or within > forget_after:
+        raise PlanError(
+            "forget_after needs a WITHIN that is not longer: otherwise it would forget what may still match",
+            hint="Add WITHIN INTERVAL '...', or give a longer forget_after.",
+        )
+    if reach.ahead or reach.beyond or any(isinstance(each, AnchorEnd) for each in plan.program.instructions):
+        raise PlanError(
+            "forget_after with NEXT or $, which wait for the next row of a key however long that takes",
+            hint="Leave out one of the two.",
+        )

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from headrace.cep.sql.binder import Binder, Names, SubqueryRunner
-from headrace.cep.sql.compiler import Condition, compile_pattern, split_condition
+from headrace.cep.sql.compiler import Condition, compile_pattern, never_holds, split_condition
 from headrace.cep.sql.lexer import problem
 from headrace.cep.sql.matching import EMPTY, MATCHED, TIMED_OUT, Matches, SkipRule, find_matches
 from headrace.cep.sql.measures import MeasureEvaluator, Places
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.cep.program import Program
     from headrace.cep.sql.bound import Bound, DataType
     from headrace.cep.sql.syntax import Identifier, MatchRecognize, Name, RowsPerMatch
+    from headrace.errors import PlanError
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,22 @@ def _conditions(clause: MatchRecognize, names: Names, masks: bool) -> dict[str, 
             raise problem(f"variable {name.text} is defined twice", name.at)
         conditions[name.label] = split_condition(name.label, binder.condition(definition.condition), masks=masks)
     return conditions
+
+
+def impossible(clause: MatchRecognize, plan: Plan) -> PlanError | None:
+    """Why the pattern can match nothing, whatever the rows; None if it can.
+
+    Over a table this is no error, as SQL has it: the result has no rows. A stream would wait for ever.
+    """
+    asked = [each for each in plan.conditions.values() if each.mask is not None or each.path is not None]
+    never = {number: each.label for number, each in enumerate(asked) if never_holds(each)}
+    if plan.rows == "all with unmatched" or plan.program.can_match(never):
+        return None
+    blamed = next(iter(never.values()), None)
+    where = {definition.variable.label: definition.variable.at for definition in clause.definitions}
+    why = "^ stands behind a row, or a row behind $" if blamed is None else f"the condition of {blamed} never holds"
+    at = clause.at if blamed is None else where[blamed]
+    return problem(f"the pattern can match nothing: {why}", at, hint="Change the pattern or the condition.")
 
 
 def _input_column(name: Name, names: Names, table_name: str) -> str:

@@ -10,6 +10,7 @@ What a table is, is an `Engine`'s business: here a frame, in `headrace.stream.sq
 from __future__ import annotations
 
 import itertools
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -17,7 +18,7 @@ import polars as pl
 
 from headrace.cep.sql import surroundings
 from headrace.cep.sql.lexer import Cursor, Position, Token, problem, tokenize
-from headrace.cep.sql.output import execute, plan
+from headrace.cep.sql.output import execute, impossible, plan
 from headrace.cep.sql.parser import ClauseParser
 from headrace.errors import PlanError
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from headrace.cep.sql.bound import DataType
     from headrace.cep.sql.output import Plan
     from headrace.cep.sql.syntax import MatchRecognize
+
+_log = logging.getLogger(__name__)
 
 Table = TypeVar("Table")
 Frame: TypeAlias = Any
@@ -81,7 +84,8 @@ class Frames:
 
     def match(self, clause: MatchRecognize, plan: Plan, table: pl.DataFrame) -> pl.DataFrame:
         """The result of a MATCH_RECOGNIZE."""
-        del clause
+        if (why := impossible(clause, plan)) is not None:
+            _log.warning("%s", why)
         return execute(plan, table)
 
 
