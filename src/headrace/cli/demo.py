@@ -1,8 +1,8 @@
 """`headrace demo`: everything at once, on this machine, to look at.
 
-The parent draws the view. Its children (broker, simulator, job) are guarded: they end with the parent, however it
-ends. The view reads the job's progress from its standard output and the results from Kafka, as any other reader
-would.
+The parent draws the view. Its children (broker, simulator, jobs, dashboard) are guarded: they end with the parent,
+however it ends. The view reads the jobs' progress from their standard output and the results from Kafka, as any other
+reader would; the dashboard serves the live map.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from headrace.cli.broker import server_settings
 from headrace.cli.children import Child, headrace_command, stop_all
 from headrace.cli.connect import external, running_broker
 from headrace.cli.gauges import Gauges, Snapshot
+from headrace.cli.jobs import complete_job, known_jobs, pick
 from headrace.cli.options import Bootstrap, Globals, Json
 from headrace.cli.progress import Steps
+from headrace.cli.run import checkpoint_of
 from headrace.cli.singleton import only_one
 from headrace.cli.view import screen, status_line, summary
 from headrace.errors import ExitCode, HeadraceError
@@ -39,8 +41,12 @@ from headrace.errors import ExitCode, HeadraceError
 if TYPE_CHECKING:
     from headrace.broker import Connection, EmbeddedBroker
     from headrace.config import Settings
+    from headrace.stream import Job
 
+#: The job whose results the terminal shows; the map shows all of them.
 JOB = "vehicle-distribution"
+#: Left out unless it is asked for: it answers what emergency-stop-pattern answers, said in SQL.
+_TWIN = "emergency-stop-sql"
 #: Everything has to be gone 10 s after Ctrl-C. The job and the simulator end side by side and have this long to do so;
 #: the broker is stopped after them, or when they have had most of their time.
 _CHILD_GRACE = 5.0
@@ -83,10 +89,12 @@ class _Stage:
 
     options: Globals
     settings: Settings
+    jobs: list[Job]
     gauges: Gauges = field(default_factory=Gauges)
     broker: EmbeddedBroker | None = None
     children: list[Child] = field(default_factory=list)
     results: Any = None
+    url: str | None = None
     began: float = field(default_factory=time.monotonic)
     first_result: float | None = None
 
@@ -108,6 +116,19 @@ class _Stage:
         if isinstance(report, dict):
             self.gauges.progress(report, now=time.monotonic())
 
+    def heard_dashboard(self, text: str) -> None:
+        """Take a line of the dashboard's standard output: where it can be opened."""
+        with contextlib.suppress(ValueError):
+            told = json_module.loads(text)
+            if isinstance(told, dict) and told.get("event") == "listening":
+                self.url = str(told["url"])
+
+    @property
+    def shown_job(self) -> str:
+        """The job whose results the terminal shows."""
+        names = [job.name for job in self.jobs]
+        return JOB if JOB in names else names[0]
+
     def stop(self) -> None:
         """End everything, in order: who writes before who is written to."""
         if self.results is not None:
@@ -120,11 +141,11 @@ class _Stage:
         writers.join()
 
 
-def _forget(settings: Settings) -> None:
-    """Remove what former demos left: the embedded broker's data and the job's checkpoint."""
+def _forget(settings: Settings, jobs: list[Job]) -> None:
+    """Remove what former demos left: the embedded broker's data and the jobs' checkpoint."""
     from headrace.broker import DataDirectory
 
-    checkpoint = settings.checkpoint_directory / JOB
+    checkpoint = checkpoint_of(settings, jobs)
     doomed = [checkpoint] if settings.broker.bootstrap else [checkpoint, DataDirectory(settings.broker_directory).kafka]
     for path in doomed:
         shutil.rmtree(path, ignore_errors=True)
@@ -157,7 +178,7 @@ def _prepare_broker(stage: _Stage, steps: Steps) -> Connection:
     return broker.connection
 
 
-def _prepare(stage: _Stage, steps: Steps) -> Connection:
+def _prepare(stage: _Stage, steps: Steps, *, dashboard: bool) -> Connection:
     """Everything up to the first micro-batch."""
     from headrace.broker import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache, find_java
     from headrace.cli.results import ResultReader
@@ -178,12 +199,19 @@ def _prepare(stage: _Stage, steps: Steps) -> Connection:
     with steps.step(f"Starting {settings.simulator.vehicles:,} simulated vehicles"):
         command = headrace_command(stage.options, *_simulate_words(settings, connection))
         stage.children.append(Child("the simulator", command, log=logs / "simulate.log", grace=_CHILD_GRACE))
-    words = ["run", JOB, "--json", "--bootstrap", connection.bootstrap, "--master", settings.spark.master]
+    names = [job.name for job in stage.jobs]
+    words = ["run", *names, "--json", "--bootstrap", connection.bootstrap, "--master", settings.spark.master]
     with steps.step("Starting Spark (20 to 40 s until the first result)") as step:
         command = headrace_command(stage.options, *words)
         job = Child("the Spark job", command, log=logs / "run.log", on_line=stage.heard, grace=_CHILD_GRACE)
         stage.children.append(job)
-        stage.results = ResultReader(connection, f"analytics.{JOB}", stage.gauges)
+        stage.results = ResultReader(connection, f"analytics.{stage.shown_job}", stage.gauges)
+        if dashboard:
+            command = headrace_command(stage.options, "dashboard", *names, "--json", "-b", connection.bootstrap)
+            page = Child(
+                "the dashboard", command, log=logs / "dashboard.log", on_line=stage.heard_dashboard, grace=_CHILD_GRACE
+            )
+            stage.children.append(page)
         while True:
             stage.check()
             shown = stage.gauges.snapshot(now=time.monotonic())
@@ -222,16 +250,17 @@ def _program() -> str:
     return os.path.relpath(installed) if installed.is_relative_to(Path.cwd()) else str(installed)
 
 
-def _footer(settings: Settings, connection: Connection) -> list[str]:
+def _footer(stage: _Stage, connection: Connection) -> list[str]:
     from headrace.config.sources import default_home
 
+    settings = stage.settings
     program = _program()
     # In the same directory every command finds the same broker, unless the home was moved.
     moved = settings.paths.home != default_home(Path.cwd(), os.environ)
     where = f" -b {connection.bootstrap}" if moved or settings.broker.bootstrap else ""
     return [
         f"Ctrl-C stops everything. Kafka at {connection.bootstrap}, data and logs in {settings.paths.home}",
-        f"In another terminal:  {program} tail analytics.{JOB} -f{where}",
+        f"In another terminal:  {program} tail analytics.{stage.shown_job} -f{where}",
         f"                      {program} tail input.vehicle-position{where}",
         f"                      {program} topics{where}",
     ]
@@ -239,8 +268,9 @@ def _footer(settings: Settings, connection: Connection) -> list[str]:
 
 def _watch(stage: _Stage, connection: Connection, *, until: float | None, json: bool) -> None:
     """Show the figures until the time is over or something ends."""
-    footer = _footer(stage.settings, connection)
+    footer = _footer(stage, connection)
     last_line = 0.0
+    told = ""
     with contextlib.ExitStack() as stack:
         live: Live | None = None
         if terminal.out.is_terminal and not json:
@@ -253,8 +283,14 @@ def _watch(stage: _Stage, connection: Connection, *, until: float | None, json: 
                 stage.first_result = now - stage.began
                 if live is None and not json:
                     terminal.line(f"First result after {stage.first_result:.1f} s.")
+            if live is None and stage.url and stage.url != told and (json or stage.first_result):
+                told = stage.url
+                if json:
+                    terminal.record({"event": "dashboard", "url": told})
+                else:
+                    terminal.line(f"Open {told}")
             if live is not None:
-                live.update(screen(shown, job=JOB, footer=footer), refresh=True)
+                live.update(screen(shown, job=_title(stage), footer=footer, link=stage.url or ""), refresh=True)
             elif now - last_line >= _LINE_SECONDS:
                 last_line = now
                 if json:
@@ -262,6 +298,11 @@ def _watch(stage: _Stage, connection: Connection, *, until: float | None, json: 
                 else:
                     terminal.line(status_line(shown))
             time.sleep(_REFRESH_SECONDS)
+
+
+def _title(stage: _Stage) -> str:
+    others = len(stage.jobs) - 1
+    return stage.shown_job + (f" and {others} more" if others else "")
 
 
 def _say_goodbye(stage: _Stage, *, json: bool) -> None:
@@ -296,6 +337,16 @@ def demo(
             show_default=False,
         ),
     ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            help="Run this job, as often as you like; all if left out.",
+            autocompletion=complete_job,
+            show_default=False,
+        ),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget former demos instead of continuing.")] = False,
     master: Annotated[
         str | None,
@@ -304,10 +355,11 @@ def demo(
     port: Annotated[
         int | None, typer.Option("--port", metavar="PORT", help="Port of the embedded broker.", show_default=False)
     ] = None,
+    dashboard: Annotated[bool, typer.Option(help="Serve the live map.")] = True,
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
-    """Start broker, simulated fleet and Spark job, and watch vehicles being counted per map cell."""
+    """Start broker, simulated fleet, the jobs on Spark and the live map, and watch."""
     options = Globals.of(ctx)
     settings = options.settings(
         broker__bootstrap=(bootstrap, "--bootstrap"),
@@ -316,15 +368,16 @@ def demo(
         simulator__rate=(rate, "--rate"),
         spark__master=(master, "--master"),
     )
+    jobs = pick(names, settings) if names else [job for job in known_jobs(settings).values() if job.name != _TWIN]
     code = ExitCode.OK
     with only_one(settings.paths.home / "demo.lock", what="a demo"):
         if fresh:
-            _forget(settings)
-        stage = _Stage(options, settings)
+            _forget(settings, jobs)
+        stage = _Stage(options, settings, jobs)
         try:
             with _signals_end_it():
                 with Steps() as steps:
-                    connection = _prepare(stage, steps)
+                    connection = _prepare(stage, steps, dashboard=dashboard)
                 until = None if seconds is None else time.monotonic() + seconds
                 _watch(stage, connection, until=until, json=json)
         except _Ended as ended:

@@ -89,7 +89,7 @@ def status_line(shown: Snapshot, *, results: bool = True) -> str:
     return f"{shown.state}: {', '.join(parts)}"
 
 
-def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "") -> RenderableType:
+def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "", link: str = "") -> RenderableType:
     """The live view.
 
     Args:
@@ -97,6 +97,7 @@ def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "
         job: What runs.
         footer: Lines below: how to stop, where things are, what to try next.
         warning: Something that the user should know.
+        link: Where the live map is, if it is there.
     """
     parts: list[RenderableType] = [
         Panel(_figures(shown), title=_title(shown, job), title_align="left", border_style="dim"),
@@ -105,6 +106,8 @@ def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "
     if warning:
         parts.append(Text(warning, style="yellow"))
     parts += [Text(text, style="dim") for text in footer]
+    if link:
+        parts.append(Text.assemble(("Open ", "bold"), (link, f"bold link {link}")))
     return Group(*parts)
 
 
