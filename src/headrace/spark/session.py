@@ -6,11 +6,15 @@ Every setting here was measured or is needed; the reason stands beside it. Anyth
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.broker import SPARK_REDACTION
+from headrace.broker import SPARK_REDACTION, JarCache
+from headrace.errors import ConfigError
+from headrace.spark.local_files import local_files_jar
+from headrace.spark.local_files import settings as files_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 _STATE = "spark.sql.streaming.stateStore"
+#: Where the running Java process found our class for files; None: it has not.
+_java_has_files: Path | None = None
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
@@ -64,25 +70,64 @@ def spark_settings(
     }
 
 
-def start_session(name: str, *, master: str, settings: Mapping[str, str]) -> SparkSession:
+def start_session(name: str, *, master: str, settings: Mapping[str, str], python: str | None = None) -> SparkSession:
     """Start a session, or fail with the reason.
 
     Args:
         name: What Spark shows it as.
         master: "local[2]", "spark://host:7077", ...
         settings: From `spark_settings`, with what a user changed.
+        python: The interpreter of executors; ours if not given.
     """
     # Workers must be this very interpreter, or they miss our packages; one thread each, since tasks already use all
     # cores.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = python or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if python is not None:
+        # Java starts such an interpreter on this machine, too, for what plans batches: it must find our packages.
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     from pyspark.sql import SparkSession
 
+    chosen = {**_file_settings(master), **settings}
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in settings.items():
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _file_settings(master: str) -> dict[str, str]:
+    """Let a local Java process use our class for files; what it does not find when it starts it can never load."""
+    from pyspark import SparkContext
+
+    global _java_has_files
+    if not master.startswith("local"):
+        return {}
+    if SparkContext._gateway is None:  # noqa: SLF001 - pyspark has no other question
+        _java_has_files = local_files_jar(JarCache().directory)
+    return {} if _java_has_files is None else files_of(_java_has_files)
+
+
+def read_conf(path: Path) -> dict[str, str]:
+    """Read a file of Spark settings: a name and a value per line, as in `spark-defaults.conf`.
+
+    Raises:
+        ConfigError: It cannot be read, or a line is no setting.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        what = f"spark.conf is {path}, which cannot be read: {problem}"
+        raise ConfigError(what, hint="Name a text file.") from problem
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        name, *value = re.split(r"\s*=\s*|\s+", line.strip(), maxsplit=1)
+        if not name or name.startswith("#"):
+            continue
+        if not value or not name.startswith("spark."):
+            raise ConfigError(f"line {number} of {path} is {line.strip()!r}", hint="Write: spark.some.name value")
+        found[name] = value[0]
+    return found
 
 
 def is_alive(spark: SparkSession) -> bool:
@@ -106,5 +151,7 @@ def forget_java() -> None:
     gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no other way
     if gateway is not None:
         gateway.shutdown()
+    global _java_has_files
+    _java_has_files = None
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
     SparkSession._instantiatedSession = None  # noqa: SLF001
