@@ -145,3 +145,19 @@ def test_lists_and_structs_are_bounded_and_cleaned() -> None:
     assert len(rows.values["speeds"][1]) == MAX_ITEMS
     nested = clean(frame.with_columns(speeds=pl.Series([deep, deep])), declare(job)).values["speeds"][0]
     assert json.dumps(nested).count("[") == MAX_DEPTH
+
+
+def test_a_further_output_is_declared_beside_its_job() -> None:
+    from headrace.dashboard.declaration import declare_all
+    from headrace.transit.jobs import all_jobs
+
+    job = all_jobs()["final-stop-distribution"]
+    declared = declare_all([job])
+    pairs = declared["final-stop-distribution.pairs"]
+    assert list(declared) == ["final-stop-distribution", "final-stop-distribution.pairs"]
+    assert (pairs.run, pairs.topic) == (job.name, "analytics.final-stop-distribution.pairs")
+    assert (pairs.display.kind, pairs.places, pairs.keyed_by_cell) == ("arcs", ("cell", "final_cell"), False)
+    frame = decoded(cell=cells(CELLS[0]), final_cell=cells(CELLS[1]), vehicles=[2])
+    rows = clean(frame, pairs)
+    assert rows.places == {"cell": [CELL_TEXTS[0]], "target": [CELL_TEXTS[1]]}
+    assert rows.key == ["k"]

@@ -547,7 +547,7 @@ def test_the_pipeline_is_told_by_the_run_itself(broker: EmbeddedBroker) -> None:
                 assert query["phases"] == {"addBatch": 350}
                 (watermark,) = [found for found in newest()["watermarks"] if found["job"] == job.name]
                 assert watermark["watermark"] == mark // 1000
-                publish(StateChange("starting"))
+                publish(StateChange("restarting", "in 1 s (1 of 5): the disk was full"))
                 await viewer.until(
                     lambda: any(q["restarts"] == 1 for q in newest()["queries"] if q["query"] == job.name),
                     what="a restart to be counted",

@@ -35,6 +35,7 @@ class JobAnswer(BaseModel):
     """What a job looks like, and how it is doing."""
 
     job: str
+    run: str = Field(description="The job that computes it; the same, or the one whose further output this is.")
     title: str
     description: str
     topic: str

@@ -16,13 +16,15 @@ from headrace.engine.operator import (
     WINDOW_END,
     WINDOW_START,
 )
+from headrace.stream import Display
+from headrace.stream.pipeline import compile_plan
 from headrace.time.duration import MILLISECOND, SECOND
 from headrace.windows.assigners import Aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from headrace.stream import Display, Job
+    from headrace.stream import Job
 
 ColumnType = Literal["number", "text", "time", "duration", "boolean", "cell", "list"]
 
@@ -44,10 +46,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What the page is told about a job.
+    """What the page is told about a job, or about a further output of one.
 
     Args:
-        job: Its name.
+        job: Its name; "<job>.<output>" for a further output.
+        run: The job that computes it.
         title: Its name for people.
         description: What it answers.
         topic: Where its results are.
@@ -61,6 +64,7 @@ class Declaration:
     """
 
     job: str
+    run: str
     title: str
     description: str
     topic: str
@@ -102,6 +106,7 @@ class Declaration:
         display = self.display
         return {
             "job": self.job,
+            "run": self.run,
             "title": self.title,
             "description": self.description,
             "topic": self.topic,
@@ -130,34 +135,55 @@ def declare(job: Job) -> Declaration:
     >>> from headrace.transit.jobs.vehicle_distribution import job
     >>> shown = declare(job)
     >>> shown.title, shown.display.kind, shown.step, shown.time_to_live
-    ('Vehicle distribution', 'cells', 5000000, 5000000)
+    ('Vehicles', 'cells', 5000000, 5000000)
     """
-    display = job.picture
-    schema = job.stream.schema
-    step = _step(job)
-    cells = {name for name in (display.cell, display.target) if name is not None}
-    columns = tuple(Column(name, _type(name, kind, cells)) for name, kind in schema.items() if name not in _FRAME)
-    lives = display.time_to_live
-    if lives is None:
-        lives = max(DEFAULT_TIME_TO_LIVE, step or 0)
-    return Declaration(
-        job=job.name,
-        title=display.title or job.name.replace("-", " ").capitalize(),
-        description=job.description,
-        topic=job.result_topic,
-        windows=job.windows,
-        step=step,
-        keys=job.pipeline.result_keys,
-        display=display,
-        columns=columns,
-        schema=pl.Schema({name: schema[name] for name in schema if name not in _FRAME}),
-        time_to_live=lives,
+    return _declaration(
+        job, job.name, job.stream.schema, job.picture, job.result_topic, job.pipeline.result_keys, job.description
     )
 
 
 def declare_all(jobs: Iterable[Job]) -> dict[str, Declaration]:
-    """Say what several jobs look like, by name."""
-    return {job.name: declare(job) for job in jobs}
+    """Say what several jobs and their further outputs look like, by name."""
+    return {told.job: told for job in jobs for told in (declare(job), *_outputs(job))}
+
+
+def _outputs(job: Job) -> Iterator[Declaration]:
+    for name, output in job.outputs.items():
+        keys = compile_plan(output.stream.node, output.stream.schema).result_keys
+        display = output.display or Display.fitting(output.stream.schema, keys=keys)
+        yield _declaration(
+            job,
+            job.output_name(name),
+            output.stream.schema,
+            display,
+            job.output_topic(name),
+            keys,
+            output.description or job.description,
+        )
+
+
+def _declaration(
+    job: Job, name: str, schema: pl.Schema, display: Display, topic: str, keys: tuple[str, ...], description: str
+) -> Declaration:
+    step = _step(job)
+    cells = {column for column in (display.cell, display.target) if column is not None}
+    lives = display.time_to_live
+    if lives is None:
+        lives = max(DEFAULT_TIME_TO_LIVE, step or 0)
+    return Declaration(
+        job=name,
+        run=job.name,
+        title=display.title or name.replace("-", " ").replace(".", ": ").capitalize(),
+        description=description,
+        topic=topic,
+        windows=job.windows,
+        step=step,
+        keys=keys,
+        display=display,
+        columns=tuple(Column(told, _type(told, kind, cells)) for told, kind in schema.items() if told not in _FRAME),
+        schema=pl.Schema({told: kind for told, kind in schema.items() if told not in _FRAME}),
+        time_to_live=lives,
+    )
 
 
 def _step(job: Job) -> int | None:

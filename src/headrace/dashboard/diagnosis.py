@@ -55,6 +55,7 @@ class JobFacts:
     Args:
         job: Its name.
         topic: Its result topic.
+        started_by: The job whose run computes it: itself, or the one that it is a further output of.
         missing: Whether that topic is not there.
         entries: How many values are shown.
         silent: Seconds since the last result, None if there was none.
@@ -67,6 +68,7 @@ class JobFacts:
 
     job: str
     topic: str
+    started_by: str = ""
     missing: bool = False
     entries: int = 0
     silent: float | None = None
@@ -75,6 +77,11 @@ class JobFacts:
     watermark_lag: int | None = None
     backlog: int | None = None
     refused: int = 0
+
+    @property
+    def command(self) -> str:
+        """What starts it."""
+        return f"headrace run {self.started_by or self.job}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +172,7 @@ def _kafka(facts: Facts) -> Judgement:
     if facts.broker == "connecting":
         return Judgement("unknown")
     verdict = _Verdict()
-    for job in facts.jobs:
+    for job in (job for job in facts.jobs if job.started_by in ("", job.job)):
         rate = facts.incoming or 0.0
         if (
             job.backlog is None
@@ -190,7 +197,7 @@ def _spark(facts: Facts) -> Judgement:
     verdict = _Verdict()
     for run in facts.runs:
         _judge_run(run, verdict)
-    for job in facts.jobs:
+    for job in (job for job in facts.jobs if job.started_by in ("", job.job)):
         lag = job.watermark_lag
         if lag is not None and WATERMARK_LAG < lag < REPLAY and job.run is not None and job.run.alive:
             verdict.say(
@@ -262,8 +269,7 @@ def job_state(job: JobFacts) -> tuple[JobState, str]:
     >>> job_state(JobFacts("speeds", "analytics.speeds", missing=True))[0]
     'missing'
     """
-    command = f"headrace run {job.job}"
-    run = job.run
+    command, run = job.command, job.run
     if job.missing:
         return "missing", f"There is no topic {job.topic} yet. Start the job: {command}."
     if run is not None and run.state == "failed":
@@ -285,7 +291,7 @@ def job_state(job: JobFacts) -> tuple[JobState, str]:
 
 def _waiting(job: JobFacts) -> str:
     if job.run is None:
-        return f"No results yet. Is the job running? Start it: headrace run {job.job}."
+        return f"No results yet. Is the job running? Start it: {job.command}."
     if job.run.state in ("starting", "warming"):
         return "Spark is starting; the first results come after 20 to 40 s."
     if job.step is None:

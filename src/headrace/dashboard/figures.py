@@ -92,11 +92,12 @@ class Figures:
         )
 
     def _job_facts(self, name: str, board: Board, known: dict[str, RunFacts], now: float, wall: int) -> JobFacts:
-        run = self._probe.run_of(name)
+        job = board.declaration.run
+        run = self._probe.run_of(job)
         overview = board.overview()
-        mark = None if run is None else run.watermark(name)
+        mark = None if run is None else run.watermark(job)
         with self._probe.lock:
-            lags = [place.backlog for place in self._probe.partitions if place.job == name]
+            lags = [place.backlog for place in self._probe.partitions if place.job == job]
         with self._reader.arrivals.lock:
             refused = self._reader.arrivals.refused[name]
             # The board's clock also moves with the watermark; results are what the reader saw.
@@ -104,6 +105,7 @@ class Figures:
         step = board.declaration.step
         return JobFacts(
             job=name,
+            started_by=job,
             topic=board.declaration.topic,
             missing=name in self._reader.missing,
             entries=overview.entries,
@@ -154,7 +156,7 @@ class Figures:
             "watermarks": [
                 {"job": job.job, "watermark": wall - job.watermark_lag, "lag": job.watermark_lag}
                 for job in facts.jobs
-                if job.watermark_lag is not None
+                if job.watermark_lag is not None and job.job == job.started_by
             ],
             "partitions": self._partitions(),
             "latency": self._latency(now),

@@ -127,9 +127,9 @@ class Dashboard:
         ]
 
     def _heard_watermark(self, job: str, watermark: int) -> None:
-        board = self.boards.get(job)
-        if board is not None:
-            board.hear(watermark, now=time.monotonic())
+        for board in self.boards.values():
+            if board.declaration.run == job:
+                board.hear(watermark, now=time.monotonic())
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -60,7 +60,7 @@ class ProgressTopic:
         self._jobs = sorted(job.name for job in jobs)
         self._started = time.time_ns() // 1_000_000
         self._state = StateChange("starting")
-        self._starts = 0
+        self._restarts = 0
         self._totals: Counter[str] = Counter()
         self._batch: dict[str, Any] = {}
         self._written = 0.0
@@ -84,7 +84,7 @@ class ProgressTopic:
         """Take an event of the run."""
         if isinstance(event, StateChange):
             self._state = event
-            self._starts += event.state == "starting"
+            self._restarts += event.state == "restarting"
             self._write()
         elif isinstance(event, BatchDone):
             self._batch = event.to_dict()
@@ -107,7 +107,7 @@ class ProgressTopic:
             "state": self._state.state,
             "detail": self._state.detail,
             # A supervised run starts again in the same process; a new process is seen by its `started`.
-            "restarts": max(0, self._starts - 1),
+            "restarts": self._restarts,
             "totals": dict(self._totals),
             "batch": self._batch,
         }

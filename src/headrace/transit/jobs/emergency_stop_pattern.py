@@ -13,7 +13,7 @@ from headrace.cep import Pattern
 from headrace.cep.measures import first, last, smallest
 from headrace.events import VehiclePosition
 from headrace.geo import h3_cell
-from headrace.stream import Job, Stream
+from headrace.stream import Display, Job, Stream
 from headrace.time import bounded
 from headrace.transit.topics import VEHICLE_POSITIONS
 
@@ -55,5 +55,10 @@ job = Job(
             deceleration=-col("acceleration"),
         )
         .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
+    ),
+    display=Display.points(
+        title="Emergency stops",
+        labels=["stopped", "line", "vehicle_id", "speed", "duration", "deceleration"],
+        time_to_live="2m",
     ),
 )

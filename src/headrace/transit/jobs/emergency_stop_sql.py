@@ -8,7 +8,7 @@ from __future__ import annotations
 from headrace import sql
 from headrace.events import VehiclePosition
 from headrace.geo import h3_cell
-from headrace.stream import Job, Stream
+from headrace.stream import Display, Job, Stream
 from headrace.time import bounded
 from headrace.transit.topics import VEHICLE_POSITIONS
 
@@ -40,4 +40,9 @@ job = Job(
     name="emergency-stop-sql",
     description="Vehicles that brake from 10 m/s to a stop within 10 s, by MATCH_RECOGNIZE",
     stream=sql(QUERY, {"positions": positions}).with_columns(cell=h3_cell("latitude", "longitude", resolution=9)),
+    display=Display.points(
+        title="Emergency stops (SQL)",
+        labels=["stopped", "line", "vehicle_id", "speed", "duration", "deceleration"],
+        time_to_live="2m",
+    ),
 )

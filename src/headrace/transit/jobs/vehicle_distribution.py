@@ -11,7 +11,7 @@ import polars as pl
 
 from headrace.events import VehiclePosition
 from headrace.geo import h3_cell
-from headrace.stream import Job, Stream
+from headrace.stream import Display, Job, Stream
 from headrace.time import bounded
 from headrace.transit.topics import VEHICLE_POSITIONS
 from headrace.windows import count, latest, sliding
@@ -31,4 +31,5 @@ job = Job(
         .same_window()
         .aggregate(vehicles=count())
     ),
+    display=Display.cells("vehicles", unit="vehicles", title="Vehicles"),
 )
