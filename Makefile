@@ -9,11 +9,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMPS := .make
 SCHEMAS := $(wildcard src/headrace/events/schemas/*.proto)
+STATIC := src/headrace/dashboard/static
+NODE := bash scripts/node.sh $(VENV)
+NPM := $(NODE) npm --prefix frontend --loglevel=error
+PACKAGES := frontend/node_modules/.package-lock.json
+LAND := frontend/src/generated/land.json
+PAGE := $(shell find frontend -name node_modules -prune -o -name generated -prune -o \
+	-type f -not -path 'frontend/dev/*' -not -path 'frontend/test/*' -not -name 'eslint.config.js' -print)
 ARGS ?=
 
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: help run test test-quick test-slow lint types format bench jars lock clean java mosquitto setup setup-dev
+.PHONY: help run test test-quick test-slow lint types format bench jars lock clean java mosquitto setup setup-dev \
+	frontend frontend-check page screenshots
 
 help: ## Show this list
 	@echo "Headrace: live answers from event streams, in Python."
@@ -22,10 +30,10 @@ help: ## Show this list
 	@echo
 	@echo "  make run ARGS='--vehicles 1000 --fresh' hands flags to 'headrace demo'."
 
-run: setup ## Show the main job at work: broker, simulated fleet, Spark, live view (Ctrl-C stops all of it)
+run: setup page ## Show the main job at work: broker, simulated fleet, Spark, live view (Ctrl-C stops all of it)
 	@$(BIN)/headrace demo $(ARGS)
 
-test: setup-dev jars lint ## Run every check and every test
+test: setup-dev jars lint frontend frontend-check ## Run every check and every test
 	@echo "==> all tests"
 	@$(BIN)/python -m pytest $(ARGS)
 
@@ -41,6 +49,17 @@ lint: setup-dev ## Check style, types and the layers
 format: setup-dev ## Bring the code into the common form
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
+frontend: $(STATIC)/index.html ## Build the page of the dashboard (Node.js comes with it if there is none)
+
+frontend-check: $(PACKAGES) $(LAND) ## Check style and types of the page and run its unit tests
+	@echo "==> eslint, tsc, vitest"
+	@$(NPM) run --silent lint
+	@$(NPM) run --silent types
+	@$(NPM) run --silent test
+
+screenshots: setup-dev jars frontend ## Draw the pictures of the dashboard in docs/images from a running pipeline, with Chromium
+	@$(BIN)/python scripts/screenshots.py $(ARGS)
+
 bench: setup-dev jars ## Run the benchmarks and write benchmarks/results
 	@$(BIN)/python -m benchmarks $(ARGS)
 
@@ -51,10 +70,14 @@ lock: setup-dev ## Pin the requirements anew (maintainers)
 	@bash requirements/lock.sh "$(BIN)/uv"
 
 clean: ## Remove what make made: environment, caches, the demo's data
-	@rm -rf $(VENV) $(STAMPS) .headrace .mypy_cache .ruff_cache .pytest_cache build dist
+	@rm -rf $(VENV) $(STAMPS) $(STATIC) frontend/node_modules frontend/src/generated .headrace .mypy_cache .ruff_cache .pytest_cache build dist
 	@find src -name '*_pb2.py' -delete -o -name '*_pb2.pyi' -delete
 
 setup: java $(STAMPS)/run
+
+# Without the page the pipeline still runs, and the dashboard says how to build it: worth a warning, not worth stopping for.
+page: $(VENV)/bin/python
+	@$(MAKE) --no-print-directory frontend || echo "WARNING: the dashboard's page could not be built (see above); all else works without it." >&2
 
 setup-dev: java mosquitto $(STAMPS)/dev
 
@@ -83,4 +106,17 @@ $(STAMPS)/run: requirements/run.txt $(STAMPS)/build pyproject.toml hatch_build.p
 $(STAMPS)/dev: requirements/dev.txt $(STAMPS)/run
 	@echo "==> installing test and lint tools"
 	@$(PIP) install --quiet --no-build-isolation --require-hashes -r $<
+	@touch $@
+
+$(PACKAGES): frontend/package-lock.json frontend/package.json frontend/.npmrc scripts/node.sh | $(VENV)/bin/python
+	@echo "==> installing the page's packages (100 MB; half a minute the first time)"
+	@$(NPM) ci --no-audit --no-fund
+	@touch $@
+
+$(LAND): frontend/scripts/basemap.mjs $(PACKAGES)
+	@$(NPM) run --silent basemap
+
+$(STATIC)/index.html: $(PAGE) $(LAND) $(PACKAGES)
+	@echo "==> building the dashboard's page"
+	@$(NPM) run --silent build -- --logLevel warn
 	@touch $@

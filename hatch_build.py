@@ -22,6 +22,7 @@ except ImportError:  # run as a script on a machine without hatchling
 ROOT = Path(__file__).resolve().parent
 SOURCE = Path("src")
 SCHEMAS = SOURCE / "headrace" / "events" / "schemas"
+PAGE = SOURCE / "headrace" / "dashboard" / "static" / "index.html"
 
 
 class CompileError(RuntimeError):
@@ -79,6 +80,8 @@ class SchemaBuildHook(BuildHookInterface):  # type: ignore[type-arg,misc]
         """Called by hatchling before each build."""
         if self.target_name == "wheel":
             compile_schemas(Path(self.root))
+            if version == "standard" and not (Path(self.root) / PAGE).is_file():
+                self.app.display_warning(f"{PAGE} is missing: the dashboard has no page. Build it first: make frontend")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,101 @@
+/** The front door: settings, state, connection, page. */
+import "maplibre-gl/dist/maplibre-gl.css";
+import "./style.css";
+
+import { effect } from "@preact/signals";
+import { render } from "preact";
+
+import { ApiError, ask, BASE, refusal } from "./api";
+import { inspect } from "./inspect";
+import type { MapView } from "./map/mapview";
+import { format, parse } from "./permalink";
+import { readConfig, readCurves } from "./protocol";
+import { App } from "./state/app";
+import { Connection, dial } from "./state/connection";
+import { dependsOn } from "./state/depends";
+import { Root } from "./ui/app";
+
+async function start(): Promise<void> {
+  const holder = document.getElementById("app");
+  if (holder === null) throw new Error("the page has no element #app");
+  const link = parse(location.hash);
+  const app = new App(link);
+  const config = await ask("api/config").then(readConfig).catch((error: unknown) => {
+    if (!(error instanceof ApiError)) throw error;
+    app.trouble(`${error.message} The map starts with its usual settings.`);
+    return readConfig({});
+  });
+  app.config.value = config;
+  document.title = config.title;
+  const [longitude, latitude] = config.map.center;
+  const view = link.view ?? { zoom: config.map.zoom, latitude, longitude, bearing: 0, pitch: link.high.length > 0 ? 50 : 0 };
+
+  const connection = new Connection(dial(BASE), app, refusal);
+  app.onWanted((jobs) => {
+    connection.subscribe(jobs);
+  });
+  setInterval(() => {
+    if (document.visibilityState === "visible") app.second.value += 1;
+  }, 1000);
+  keepCurves(app);
+
+  render(
+    <Root
+      app={app}
+      settings={{ view, style: config.map.style }}
+      onMap={(map) => {
+        inspect(app, map);
+        keepAddress(app, map);
+        keepNetwork(app, map);
+      }}
+    />,
+    holder,
+  );
+  inspect(app, null);
+}
+
+/** The curves of the last hour, whenever a server is there to ask: after a break it knows what was missed. */
+function keepCurves(app: App): void {
+  effect(() => {
+    if (app.link_.value.state !== "connected") return;
+    void quietly(app, async () => {
+      app.curves.load(readCurves(await ask("api/pipeline")));
+    });
+  });
+}
+
+function keepNetwork(app: App, map: MapView): void {
+  void quietly(app, async () => {
+    map.setNetwork((await ask("api/network")) as GeoJSON.FeatureCollection);
+  });
+}
+
+async function quietly(app: App, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    app.trouble(error.message);
+  }
+}
+
+/** The address says what is seen, and what the address says is seen. */
+function keepAddress(app: App, map: MapView): void {
+  let written = location.hash;
+  effect(() => {
+    dependsOn(map.moved, app.choices);
+    const next = format({ ...app.chosenLayers(), view: map.view(), page: app.page.value, selection: app.selection.value });
+    if (next === written) return;
+    written = next;
+    history.replaceState(null, "", next);
+  });
+  window.addEventListener("hashchange", () => {
+    if (location.hash === written) return;
+    written = location.hash;
+    const link = parse(location.hash);
+    app.follow(link);
+    if (link.view !== null) map.go(link.view);
+  });
+}
+
+void start();

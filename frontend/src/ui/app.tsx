@@ -1,0 +1,213 @@
+/** The page: top bar, map with its panels, pipeline. */
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import * as format from "../format";
+import { MapView } from "../map/mapview";
+import type { View } from "../permalink";
+import type { SeriesName } from "../protocol";
+import type { App } from "../state/app";
+import { dependsOn } from "../state/depends";
+import { choice, choose, type ThemeChoice } from "../theme";
+import { Sparkline } from "./chart";
+import { cardCount, Dock } from "./dock";
+import { Layers } from "./layers";
+import { Notices } from "./notices";
+import { PipelinePage } from "./pipeline";
+import { Tooltip } from "./tooltip";
+
+export interface MapSettings {
+  readonly view: View;
+  readonly style: string | null;
+}
+
+export function Root(props: { app: App; settings: MapSettings; onMap: (view: MapView) => void }) {
+  const { app } = props;
+  const page = app.page.value;
+  return (
+    <>
+      <a class="skip" href="#layers" onClick={(event) => { skip(event); }}>Skip to the layers</a>
+      <TopBar app={app} />
+      <MapPage {...props} hidden={page !== "map"} />
+      {page === "pipeline" && <PipelinePage app={app} />}
+    </>
+  );
+}
+
+/** The address after `#` belongs to the permalink: move the focus without it. */
+function skip(event: Event): void {
+  event.preventDefault();
+  document.getElementById("layers")?.focus();
+}
+
+function TopBar({ app }: { app: App }) {
+  const wrong = app.work.value?.problems.filter((problem) => problem.severity === "error").length ?? 0;
+  return (
+    <header class="topbar">
+      <span class="brand">
+        <svg viewBox="0 0 32 32" width="24" height="24" aria-hidden="true">
+          <path d="M16 1.5 28.6 8.8v14.4L16 30.5 3.4 23.2V8.8z" class="brand-cell" />
+          <path d="M7 13.2c3-2.6 6-2.6 9 0s6 2.6 9 0M7 19.2c3-2.6 6-2.6 9 0s6 2.6 9 0" class="brand-water" />
+        </svg>
+        <span>{app.config.value?.title ?? "Headrace"}</span>
+      </span>
+      <nav aria-label="Pages">
+        <PageButton app={app} page="map" text="Map" />
+        <PageButton app={app} page="pipeline" text="Pipeline" alarm={wrong} />
+      </nav>
+      <LinkState app={app} />
+      <ThemeButton />
+    </header>
+  );
+}
+
+function PageButton({ app, page, text, alarm = 0 }: { app: App; page: "map" | "pipeline"; text: string; alarm?: number }) {
+  return (
+    <button
+      type="button"
+      class="tab"
+      aria-current={app.page.value === page ? "page" : undefined}
+      onClick={() => { app.page.value = page; }}
+    >
+      {text}
+      {alarm > 0 && <span class="alarm">{alarm}<span class="unseen"> {alarm === 1 ? "problem" : "problems"}</span></span>}
+    </button>
+  );
+}
+
+const LINK: Record<string, string> = { connecting: "connecting", connected: "live", lost: "not connected", refused: "refused" };
+
+function LinkState({ app }: { app: App }) {
+  dependsOn(app.second);
+  const { state } = app.link_.value;
+  const gone = state === "connected" && app.state.value?.broker.state === "gone";
+  return (
+    <span class="link" data-state={gone ? "broker-gone" : state} title={`Server's time: ${format.time(app.clock.now(), app.clock.now())}`}>
+      <span class="link-dot" aria-hidden="true" />
+      <span class="link-text">{gone ? "Kafka gone" : LINK[state]}</span>
+    </span>
+  );
+}
+
+const THEMES: Record<ThemeChoice, { next: ThemeChoice; mark: string; text: string }> = {
+  system: { next: "light", mark: "◐", text: "as the system" },
+  light: { next: "dark", mark: "☀", text: "light" },
+  dark: { next: "system", mark: "☾", text: "dark" },
+};
+
+function ThemeButton() {
+  const { next, mark, text } = THEMES[choice.value];
+  return (
+    <button
+      type="button"
+      class="icon-button theme"
+      aria-label={`Colours: ${text}. Change to ${THEMES[next].text}`}
+      title={`Colours: ${text}`}
+      onClick={() => { choose(next); }}
+    >
+      <span aria-hidden="true">{mark}</span>
+    </button>
+  );
+}
+
+// ---------------------------------------------------------------- the map and what lies on it
+
+type Sheet = "layers" | "details" | null;
+
+function MapPage(props: { app: App; settings: MapSettings; hidden: boolean; onMap: (view: MapView) => void }) {
+  const { app, settings, hidden } = props;
+  const holder = useRef<HTMLDivElement>(null);
+  const [view, setView] = useState<MapView | null>(null);
+  const [failure, setFailure] = useState<string | null>(null);
+  const [sheet, setSheet] = useState<Sheet>(null);
+  const cards = cardCount(app);
+
+  useEffect(() => {
+    const element = holder.current;
+    if (element === null) return undefined;
+    if (!canDraw()) {
+      setFailure("This browser cannot draw the map (WebGL 2 is missing or switched off). Lists, tables and the pipeline page work.");
+      return undefined;
+    }
+    const made = new MapView(element, app, settings);
+    setView(made);
+    props.onMap(made);
+    return () => {
+      made.destroy();
+    };
+  }, []);
+
+  useEffect(() => {
+    if (!hidden) view?.resize();
+  }, [hidden, view]);
+
+  // On a small screen a selection opens the sheet that tells about it.
+  const selection = app.selection.value;
+  useEffect(() => {
+    if (selection !== null) setSheet("details");
+  }, [selection]);
+
+  useEffect(() => {
+    const close = (event: KeyboardEvent): void => {
+      if (event.key !== "Escape") return;
+      if (app.selection.value !== null) app.select(null);
+      else setSheet(null);
+    };
+    window.addEventListener("keydown", close);
+    return () => {
+      window.removeEventListener("keydown", close);
+    };
+  }, []);
+
+  const toggle = (which: Sheet): void => {
+    setSheet((open) => (open === which ? null : which));
+  };
+  return (
+    <main class="map-page" hidden={hidden} data-sheet={sheet ?? "none"}>
+      <h1 class="unseen">Map</h1>
+      <div class="map" ref={holder} />
+      {failure !== null && <p class="notice no-map" data-severity="error">{failure}</p>}
+      <Notices app={app} />
+      <aside class="panel side" id="layers" tabIndex={-1} aria-label="Layers" data-sheet="layers">
+        <Layers app={app} view={view} />
+        <Vitals app={app} />
+      </aside>
+      <aside class="dock" aria-label="Details" data-sheet="details" hidden={cards === 0}>
+        <Dock app={app} view={view} />
+      </aside>
+      <div class="sheet-buttons">
+        <button type="button" aria-expanded={sheet === "layers"} onClick={() => { toggle("layers"); }}>Layers</button>
+        <button type="button" aria-expanded={sheet === "details"} disabled={cards === 0} onClick={() => { toggle("details"); }}>
+          Details{cards > 0 ? ` (${cards})` : ""}
+        </button>
+      </div>
+      {view !== null && !hidden && <Tooltip app={app} view={view} />}
+    </main>
+  );
+}
+
+function canDraw(): boolean {
+  return document.createElement("canvas").getContext("webgl2") !== null;
+}
+
+const VITALS: readonly (readonly [SeriesName, string])[] = [
+  ["events", "events/s"],
+  ["results", "results/s"],
+  ["late", "late/s"],
+  ["dead_letters", "dead letters/s"],
+];
+
+/** The pulse of the pipeline in four small curves. */
+function Vitals({ app }: { app: App }) {
+  const points = app.curves.points.value;
+  if (points.length === 0) return null;
+  return (
+    <dl class="vitals" aria-label="The pipeline now">
+      {VITALS.map(([name, text]) => (
+        <div key={name} data-series={name}>
+          <dt>{text}</dt>
+          <dd>{format.number(points.at(-1)?.[name])}<Sparkline values={points.map((point) => point[name])} /></dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
