@@ -20,7 +20,7 @@ ARGS ?=
 
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: help run test test-quick test-slow lint types format bench jars lock clean java mosquitto setup setup-dev \
+.PHONY: help run test test-quick test-slow lint types format bench jars lock clean java mosquitto chromium setup setup-dev \
 	frontend frontend-check page screenshots
 
 help: ## Show this list
@@ -79,13 +79,16 @@ setup: java $(STAMPS)/run
 page: $(VENV)/bin/python
 	@$(MAKE) --no-print-directory frontend || echo "WARNING: the dashboard's page could not be built (see above); all else works without it." >&2
 
-setup-dev: java mosquitto $(STAMPS)/dev
+setup-dev: java mosquitto chromium $(STAMPS)/dev
 
 java:
 	@bash scripts/java.sh
 
 mosquitto:
 	@bash scripts/mosquitto.sh
+
+chromium:
+	@bash scripts/chromium.sh
 
 $(VENV)/bin/python:
 	@bash scripts/venv.sh "$(PYTHON)" "$(VENV)"
