@@ -38,7 +38,8 @@ class Bench:
     jars: list[Path]
 
     def prepare(self, job: Job, *, partitions: int = 4) -> None:
-        outputs = [TopicSpec(name=job.result_topic, partitions=2), late_spec(job.result_topic)]
+        outputs = [TopicSpec(name=topic, partitions=2) for topic in job.result_topics]
+        outputs.append(late_spec(job.result_topic))
         inputs = [TopicSpec(name=name, partitions=partitions) for name in job.sources]
         Topics(self.broker.connection).ensure([*inputs, *outputs, dead_letter_spec(), commit_spec()])
 

@@ -52,6 +52,7 @@ def _facts(job: Job) -> dict[str, object]:
         "sources": list(job.sources),
         "result_topic": job.result_topic,
         "late_topic": job.late_topic,
+        "outputs": {name: job.output_topic(name) for name in job.outputs},
         "delivery": job.delivery,
     }
 
@@ -83,7 +84,7 @@ def jobs(
                 job.name,
                 job.windows or "-",
                 ", ".join(job.sources),
-                job.result_topic,
+                ", ".join(job.result_topics),
                 job.delivery.replace("_", " "),
                 job.description,
             )

@@ -24,7 +24,10 @@ def declared_topics() -> list[TopicSpec]:
     from headrace.cli.jobs import known_jobs
     from headrace.transit.topics import topics as declare
 
-    return declare([job.result_topic for job in known_jobs().values()])
+    jobs = known_jobs().values()
+    return declare(
+        [job.result_topic for job in jobs], further=[topic for job in jobs for topic in job.result_topics[1:]]
+    )
 
 
 def make_topics(connection: Connection) -> tuple[str, ...]:

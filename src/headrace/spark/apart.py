@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headrace.broker.producer import FencedError
 from headrace.spark.delivery import author_name
-from headrace.spark.exchange import ARROW_SCHEMA
+from headrace.spark.exchange import ARROW_SCHEMA, holds_rows
 from headrace.spark.sink import Author, make_sink
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 #: What a task says about the rows that it wrote itself.
 WRITTEN = "written"
-_ROWS = frozenset({"result", "late", "dead", "dismissed"})
 _ATTEMPTS = 3
 
 
@@ -108,7 +107,7 @@ class TaskWriter:
             columns = (batch.column(name).to_pylist() for name in ("group", "kind", "body"))
             for place, (group, kind, body) in enumerate(zip(*columns, strict=True)):
                 job = order.carrier if kind == "dead" else group // order.groups
-                if kind in _ROWS and order.writers[job].job.name in self.jobs:
+                if holds_rows(kind) and order.writers[job].job.name in self.jobs:
                     mine[job][kind].append(body)
                 else:
                     rest.append(place)

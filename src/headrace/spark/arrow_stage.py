@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.engine.operator import EVENT_TIME, INGESTION_TIME
+from headrace.engine.tally import tallied
 from headrace.errors import PlanError
 from headrace.events.layout import is_open
 from headrace.spark.exchange import Parcel
@@ -123,15 +124,16 @@ class ArrowStage:
             for number, entry in enumerate(pipeline.entries):
                 source = entry.source
                 if isinstance(source, TopicSource) and source.topic == chunk.topic and source.type_name == type_name:
-                    taken = take_in(
-                        pipeline,
-                        number,
-                        rows,
-                        partition=partition,
-                        groups=self.groups,
-                        watermark=known.get(job),
-                        now=None,
-                    )
+                    with tallied(load.counts):
+                        taken = take_in(
+                            pipeline,
+                            number,
+                            rows,
+                            partition=partition,
+                            groups=self.groups,
+                            watermark=known.get(job),
+                            now=None,
+                        )
                     load.add(taken, rows)
 
 
@@ -143,6 +145,7 @@ class _Load:
     partials: dict[int, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     dismissed: list[pl.DataFrame] = field(default_factory=list)
     seen: list[list[Any]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
     count: int = 0
     newest_ingestion: int | None = None
 
@@ -167,6 +170,7 @@ class _Load:
             parcel.add_frames(first + group, "rows", self.rows[group])
             parcel.add_frames(first + group, "partials", self.partials[group])
         parcel.add_frames(first, "dismissed", self.dismissed)
+        parcel.add_counts(first, self.counts)
 
 
 def watermarks_before() -> dict[str, int]:

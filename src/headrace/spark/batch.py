@@ -7,7 +7,7 @@ before, the watermark before the only turn is known, so rows are folded at the s
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from headrace.broker import Topics
 from headrace.broker.ranges import LogEnds, Range
 from headrace.events import Codec
 from headrace.spark.arrow_stage import ArrowStage
-from headrace.spark.exchange import SPARK_SCHEMA, frames
+from headrace.spark.exchange import SPARK_SCHEMA, frames, output_kind
 from headrace.spark.kafka_source import KafkaPlan, range_rows
 from headrace.spark.query import source_topics
 from headrace.spark.work import StageWork, group_turn
@@ -45,6 +45,8 @@ class Answer:
         dismissed: Rows that could not be used.
         dead: Dead letters.
         watermark: How far event time came.
+        outputs: Result rows of the job's further outputs, by name.
+        counts: What its steps have counted, by name.
     """
 
     results: pl.DataFrame
@@ -52,6 +54,8 @@ class Answer:
     dismissed: list[pl.DataFrame] = field(default_factory=list)
     dead: list[pl.DataFrame] = field(default_factory=list)
     watermark: int = BEGINNING
+    outputs: dict[str, pl.DataFrame] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 def run_batch(
@@ -115,8 +119,22 @@ def answers_of(rows: DataFrame, jobs: Sequence[Job], key_groups: int) -> dict[st
             frames(bodies[number, "dismissed"]),
             frames(bodies[number, "dead"]),
             max((told["watermark"] for told in times), default=BEGINNING),
+            {
+                branch.name: branch.finish(pl.concat(parts))
+                if (parts := frames(bodies[number, output_kind(branch.name)]))
+                else branch.schema.to_frame()
+                for branch in job.pipeline.branches
+            },
+            _summed(bodies[number, "counts"]),
         )
     return answers
+
+
+def _summed(told: Sequence[bytes]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for body in told:
+        counts.update(json.loads(body))
+    return dict(counts)
 
 
 def _ranges(log: LogEnds, topics: Sequence[str], start: Offsets, end: Offsets) -> list[Range]:

@@ -14,6 +14,7 @@ from headrace.spark.arrow_stage import WATERMARKS
 from headrace.spark.exchange import SPARK_SCHEMA
 from headrace.spark.kafka_source import backlog_of
 from headrace.spark.progress import BatchDone, StateChange
+from headrace.spark.records import steps_of
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _STOP_SECONDS = 4.0
 
 Times = dict[int, dict[str, Any]]
+_ROWS = ("results", "late", "dead_letters")
 
 
 class Batches:
@@ -80,6 +82,7 @@ class Batches:
         self._throttle = throttle
         self._limit = limit
         self._warm = False
+        self._counters: dict[str, dict[str, int]] = {}
         self._order = Order(
             connection.portable(),
             tuple(writers),
@@ -147,7 +150,9 @@ class Batches:
                 records[mode].append(writer.outgoing(bodies, now, count))
             counts.append(count)
         self._deliveries.write(batch, {mode: chain.from_iterable(each) for mode, each in records.items()})
-        self._deliveries.learn({job.name: count.total() for job, count in zip(self._jobs, counts, strict=True)})
+        by_job = {job.name: count for job, count in zip(self._jobs, counts, strict=True)}
+        self._counters = {name: steps for name, count in by_job.items() if (steps := steps_of(count))}
+        self._deliveries.learn({name: sum(count[kind] for kind in _ROWS) for name, count in by_job.items()})
         return sum(counts, Counter())
 
     def _tell_tasks(self, batch: int, times: Times) -> None:
@@ -183,6 +188,7 @@ class Batches:
                 backlog=backlog,
                 limit=limit,
                 watermarks=marks,
+                counters=self._counters,
                 **_sizes(progress),
             )
         )

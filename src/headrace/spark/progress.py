@@ -45,6 +45,8 @@ class BatchDone:
         state_rows: Entries in the state store, or None while that is not known.
         state_bytes: Memory of the state store, likewise.
         phases: Milliseconds that each part of the batch before this one took, in Spark's words.
+        counters: What the steps of each job have counted in this batch: rows that a filter dropped, events that were
+            enriched or not.
     """
 
     batch: int
@@ -60,6 +62,7 @@ class BatchDone:
     state_rows: int | None = None
     state_bytes: int | None = None
     phases: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the event as JSON values."""
@@ -81,6 +84,7 @@ class BatchDone:
             "state_rows": self.state_rows,
             "state_bytes": self.state_bytes,
             "phases": self.phases,
+            "counters": self.counters,
         }
 
 

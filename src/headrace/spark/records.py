@@ -12,8 +12,9 @@ import polars as pl
 
 from headrace.broker.topics import DEAD_LETTERS
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WINDOW_END, WINDOW_START
+from headrace.engine.tally import tallied
 from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Layout, Result
-from headrace.spark.exchange import frames
+from headrace.spark.exchange import frames, output_kind
 from headrace.spark.sink import Outgoing
 from headrace.stream.intake import ORIGINAL
 
@@ -23,9 +24,25 @@ if TYPE_CHECKING:
 
     from headrace.events import Codec
     from headrace.stream import Job
+    from headrace.stream.pipeline import Branch
 
 _LATE_FIELDS = (EVENT_TIME, "ingestion_time", "job", "key", WINDOW_START, WINDOW_END, "lateness", "watermark")
 _UTC = pl.Datetime("us", "UTC")
+_COUNTED = "#"
+
+
+def counted(name: str) -> str:
+    """Mark the name of something that a step has counted, among the figures of a batch.
+
+    >>> counted("jumps_too_long"), steps_of({"results": 3, "#jumps_too_long": 2})
+    ('#jumps_too_long', {'jumps_too_long': 2})
+    """
+    return _COUNTED + name
+
+
+def steps_of(counts: Mapping[str, int]) -> dict[str, int]:
+    """Give what steps have counted, among the figures of a batch."""
+    return {name.removeprefix(_COUNTED): number for name, number in counts.items() if name.startswith(_COUNTED)}
 
 
 @dataclass(frozen=True)
@@ -48,28 +65,53 @@ class Writer:
         Args:
             bodies: The bodies that hold rows, by kind.
             now: When that was.
-            counts: Is told how many rows there were: `results`, `late`, `dead_letters`.
+            counts: Is told how many rows there were: `results`, `late`, `dead_letters`; and, with a mark before the
+                name (`counted`), what steps have counted.
         """
-        left = frames(bodies.get("result", ()))
-        if left:
-            results = self.job.pipeline.finish(pl.concat(left))
+        for told in bodies.get("counts", ()):
+            counts.update({counted(name): number for name, number in json.loads(told).items()})
+        pipeline = self.job.pipeline
+        for output, kind in (
+            ("", "result"),
+            *((branch.name, output_kind(branch.name)) for branch in pipeline.branches),
+        ):
+            left = frames(bodies.get(kind, ()))
+            if not left:
+                continue
+            with tallied() as last:
+                results = self._finish(output, pl.concat(left))
+            counts.update({counted(name): number for name, number in last.items()})
             counts["results"] += results.height
-            yield from self.results(results, now)
+            yield from self.results(results, now, output=output)
         for kind, write in (("late", self.late), ("dead", self.dead), ("dismissed", self.dismissed)):
             for rows in frames(bodies.get(kind, ())):
                 counts["late" if kind == "late" else "dead_letters"] += rows.height
                 yield from write(rows, now)
 
-    def results(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
-        """Give each result its keys: what it is about, and one that no other result has."""
-        keys = self._keys(frame)
+    def results(self, frame: pl.DataFrame, now: int, *, output: str = "") -> Iterator[Outgoing]:
+        """Give each result its keys: what it is about, and one that no other result has.
+
+        Args:
+            frame: The results.
+            now: When they were ready.
+            output: The further output that they belong to; empty: the job's own results.
+        """
+        job = self.job
+        name, topic = (job.output_name(output), job.output_topic(output)) if output else (job.name, job.result_topic)
+        keys = _joined(frame, self._branch(output).keys if output else job.pipeline.result_keys)
         together = frame.with_columns(
-            pl.lit(self.job.name).alias("job"),
+            pl.lit(name).alias("job"),
             keys.alias("key"),
-            _idempotency_keys(frame, keys, self.job.name).alias("idempotency_key"),
+            _idempotency_keys(frame, keys, name).alias("idempotency_key"),
             pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
         )
-        yield from self._records(self.job.result_topic, keys, together, Result)
+        yield from self._records(topic, keys, together, Result)
+
+    def _finish(self, output: str, left: pl.DataFrame) -> pl.DataFrame:
+        return self._branch(output).finish(left) if output else self.job.pipeline.finish(left)
+
+    def _branch(self, output: str) -> Branch:
+        return next(branch for branch in self.job.pipeline.branches if branch.name == output)
 
     def late(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
         """Write the events that came too late, each as it was read."""
@@ -114,9 +156,6 @@ class Writer:
             }
         )
         yield from self.dead(letters, now)
-
-    def _keys(self, frame: pl.DataFrame) -> pl.Series:
-        return _joined(frame, self.job.pipeline.result_keys)
 
     def _first_keys(self, frame: pl.DataFrame) -> pl.Series:
         return _joined(frame, self.job.pipeline.stages[0].keys)

@@ -15,8 +15,9 @@ import pyarrow as pa
 from headrace.engine import MemorySegments
 from headrace.engine.group import Arrivals, Departures, Group, Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
-from headrace.spark.exchange import FINAL_KINDS, Parcel, frames
-from headrace.stream.handover import hand_over
+from headrace.engine.tally import tallied
+from headrace.spark.exchange import Parcel, frames, is_final, output_kind
+from headrace.stream.handover import hand_over, hand_over_branches
 from headrace.stream.intake import timekeeping
 from headrace.time.strategies import perfect
 
@@ -68,21 +69,26 @@ class StageWork:
         job, group = divmod(number, self._groups)
         pipeline = self._pipelines[job]
         parcel = Parcel()
-        for kind in FINAL_KINDS:
-            for body in received.get(kind, ()):
-                parcel.add(number, kind, body)
+        for kind, bodies in received.items():
+            if is_final(kind):
+                for body in bodies:
+                    parcel.add(number, kind, body)
         if self._level >= len(pipeline.stages):
             return parcel
         stage = pipeline.stages[self._level]
         clocks = [json.loads(body) for body in received.get("clock", ())]
         runner = Group(stage.operator, self._times(pipeline), stage.schema, report=group == 0 and self._level == 0)
-        departures = runner.turn(segments, self._arrivals(received, clocks))
-        outcome = hand_over(pipeline, self._level, departures.outcome)
-        left = [] if outcome.rows is None else [outcome.rows]
-        if self._level + 1 == len(pipeline.stages):
-            parcel.add_frames(number, "result", left)
-        else:
-            self._send_on(parcel, job, group, left, departures)
+        with tallied() as counts:
+            departures = runner.turn(segments, self._arrivals(received, clocks))
+            outcome = hand_over(pipeline, self._level, departures.outcome)
+            left = [] if outcome.rows is None else [outcome.rows]
+            if self._level + 1 == len(pipeline.stages):
+                parcel.add_frames(number, "result", left)
+                for name, rows in hand_over_branches(pipeline, departures.outcome).items():
+                    parcel.add_frames(number, output_kind(name), [rows])
+            else:
+                self._send_on(parcel, job, group, left, departures)
+        parcel.add_counts(number, counts)
         parcel.add_frames(number, "late", [] if outcome.late is None else [outcome.late])
         parcel.add_frames(number, "dismissed", [] if outcome.dismissed is None else [outcome.dismissed])
         if group == 0 and self._level == 0:

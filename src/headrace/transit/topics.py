@@ -35,14 +35,16 @@ def input_topics(*, partitions: int = 4) -> list[TopicSpec]:
     ]
 
 
-def topics(results: Iterable[str], *, partitions: int = 4) -> list[TopicSpec]:
+def topics(results: Iterable[str], *, further: Iterable[str] = (), partitions: int = 4) -> list[TopicSpec]:
     """Declare every topic that a set of jobs needs.
 
     Args:
         results: The result topics of the jobs.
+        further: Those of their further outputs, which have no late events of their own.
         partitions: Of each input and result topic.
     """
     outputs = []
     for result in results:
         outputs += [TopicSpec(name=result, partitions=partitions, retention="24h"), late_spec(result)]
+    outputs += [TopicSpec(name=result, partitions=partitions, retention="24h") for result in further]
     return [*input_topics(partitions=partitions), *outputs, commit_spec()]
