@@ -28,7 +28,8 @@ class JobStatus(BaseModel):
     state: Literal["waiting", "live", "silent", "stopped", "missing"]
     text: str = Field(description="What is wrong and what to do; empty when all is well.")
     entries: int
-    newest: int | None
+    newest: int | None = Field(description="The job's own time: the newest window end, event time or watermark.")
+    heard: int | None = Field(description="When its last result was read.")
 
 
 class JobAnswer(BaseModel):

@@ -72,7 +72,7 @@ def make_api(
 
     def job_answer(job: str) -> dict[str, Any]:
         status = figures.status.get("jobs", {}).get(job)
-        waiting = {"state": "waiting", "text": "", "entries": 0, "newest": None}
+        waiting = {"state": "waiting", "text": "", "entries": 0, "newest": None, "heard": None}
         return {**boards[job].declaration.to_dict(), "status": status or waiting}
 
     @api.get("/api/config", response_model=answers.ConfigAnswer, tags=["page"])

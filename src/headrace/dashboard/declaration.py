@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
 
@@ -17,6 +17,7 @@ from headrace.engine.operator import (
     WINDOW_START,
 )
 from headrace.stream import Display
+from headrace.stream.display import Kind
 from headrace.stream.pipeline import compile_plan
 from headrace.time.duration import MILLISECOND, SECOND
 from headrace.windows.assigners import Aligned
@@ -31,6 +32,7 @@ ColumnType = Literal["number", "text", "time", "duration", "boolean", "cell", "l
 #: How long a value stays after its window, unless the job says otherwise or its windows are farther apart.
 DEFAULT_TIME_TO_LIVE = 5 * SECOND
 
+_KINDS: tuple[Kind, ...] = get_args(Kind)
 _FRAME = frozenset(
     {"event_time", WINDOW_START, WINDOW_END, PANE_INDEX, PANE_TIMING, PANE_IS_LAST, PANE_MODE, IS_RETRACTION}
 )
@@ -143,8 +145,13 @@ def declare(job: Job) -> Declaration:
 
 
 def declare_all(jobs: Iterable[Job]) -> dict[str, Declaration]:
-    """Say what several jobs and their further outputs look like, by name."""
-    return {told.job: told for job in jobs for told in (declare(job), *_outputs(job))}
+    """Say what several jobs and their further outputs look like, by name, in the order of the layers.
+
+    What is on the map comes first, and of the same kind what has the shortest windows: the freshest picture.
+    """
+    told = [(each, _size(job)) for job in jobs for each in (declare(job), *_outputs(job))]
+    told.sort(key=lambda pair: (_KINDS.index(pair[0].display.kind), pair[1], pair[0].job))
+    return {each.job: each for each, _ in told}
 
 
 def _outputs(job: Job) -> Iterator[Declaration]:
@@ -187,11 +194,22 @@ def _declaration(
 
 
 def _step(job: Job) -> int | None:
-    """Microseconds between two windows; a stage in the same windows as the one before it has none of its own."""
+    """Microseconds between two windows."""
+    windows = _windows(job)
+    return None if windows is None else windows.every
+
+
+def _size(job: Job) -> float:
+    windows = _windows(job)
+    return float("inf") if windows is None else windows.size
+
+
+def _windows(job: Job) -> Aligned | None:
+    """The windows of the results; a stage in the same windows as the one before it has none of its own."""
     for stage in reversed(job.pipeline.stages):
         assigner = getattr(stage.operator, "assigner", None)
         if isinstance(assigner, Aligned):
-            return assigner.every
+            return assigner
     return None
 
 

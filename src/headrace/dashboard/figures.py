@@ -56,7 +56,7 @@ class Figures:
         """Look at everything once; about once a second."""
         now, wall = time.monotonic(), time.time_ns() // 1_000_000
         facts = self._facts(now, wall)
-        self.status = self._status(facts)
+        self.status = self._status(facts, wall)
         self.pipeline = self._pipeline(facts, now, wall)
         point = tuple(self.pipeline["series"][name] for name in CURVES)
         if not self._curves or point[0] - self._curves[-1][0] >= CURVE_STEP:
@@ -119,13 +119,19 @@ class Figures:
 
     # ---------------------------------------------------------------- messages
 
-    def _status(self, facts: Facts) -> dict[str, Any]:
+    def _status(self, facts: Facts, wall: int) -> dict[str, Any]:
         broker = self._reader.status
         jobs = {}
         for job in facts.jobs:
             overview = self._boards[job.job].overview()
             state, text = job_state(job)
-            jobs[job.job] = {"state": state, "text": text, "entries": overview.entries, "newest": overview.newest}
+            jobs[job.job] = {
+                "state": state,
+                "text": text,
+                "entries": overview.entries,
+                "newest": overview.newest,
+                "heard": None if job.silent is None else wall - round(1000 * job.silent),
+            }
         return {"broker": {"state": broker.state, "since": broker.since, "text": broker.text}, "jobs": jobs}
 
     def _pipeline(self, facts: Facts, now: float, wall: int) -> dict[str, Any]:
@@ -240,7 +246,7 @@ class Figures:
         rows = []
         with self._reader.arrivals.lock:
             held = [(job, leg, samples) for (job, leg), samples in self._reader.arrivals.latencies.items()]
-            for job, leg, samples in [*held, (None, "dashboard to browser and back", self._viewers.answers)]:
+            for job, leg, samples in [*held, ("", "dashboard to browser and back", self._viewers.answers)]:
                 quantiles = samples.quantiles((0.5, 0.99), now=now)
                 if quantiles is not None:
                     rows.append(

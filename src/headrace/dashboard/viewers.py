@@ -37,6 +37,8 @@ IN_FLIGHT = 2
 BEAT = 0.1
 #: Seconds after which the boards are asked to expire what is old, even if nothing came in.
 EXPIRY = 0.25
+#: Seconds between two messages about a status in which only figures change.
+FIGURES = 5.0
 MOST_VIEWERS = 1_000
 
 
@@ -84,6 +86,7 @@ class Viewers:
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._status: tuple[int, dict[str, Any]] = (0, {})
+        self._told = 0.0
         self._pipeline: dict[str, Any] = {}
         self.counts: Counter[str] = Counter()
         self.answers = Samples()
@@ -113,11 +116,13 @@ class Viewers:
                 loop.call_soon_threadsafe(self._wake.set)
 
     def show_status(self, status: dict[str, Any]) -> None:
-        """Let the viewers have a new status, if anything but its figures has changed."""
+        """Let the viewers have a new status: at once if a state has changed, now and then for its figures."""
         number, before = self._status
-        changed = _states(status) != _states(before)
+        now = time.monotonic()
+        changed = _states(status) != _states(before) or (status != before and now - self._told >= FIGURES)
         self._status = (number + changed, status)
         if changed:
+            self._told = now
             self._wake.set()
 
     def show_pipeline(self, figures: dict[str, Any]) -> None:
