@@ -1,10 +1,14 @@
 /* Moves the clock of one process: CLOCK_REALTIME plus the seconds that the file $CHAOS_CLOCK holds as text.
-   The file is looked at once in 10 ms of monotonic time; without it the clock is as it is. */
+   The file is looked at once in 10 ms of monotonic time; without it the clock is as it is. Waits until a point of
+   that clock are moved back, since the kernel knows nothing of it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <sys/time.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,4 +53,34 @@ time_t time(time_t *where) {
     clock_gettime(CLOCK_REALTIME, &now);
     if (where) *where = now.tv_sec;
     return now.tv_sec;
+}
+
+/* A point in time as the kernel sees it. A point of the monotonic clock is a small number and stays as it is. */
+static struct timespec real(const struct timespec *until) {
+    struct timespec moved = *until;
+    if (moved.tv_sec > 1000000000) moved.tv_sec -= shift();
+    return moved;
+}
+
+int pthread_cond_timedwait(pthread_cond_t *restrict condition, pthread_mutex_t *restrict mutex,
+                           const struct timespec *restrict until) {
+    static int (*wait)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
+    if (!wait) wait = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+    if (!wait) wait = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+    struct timespec moved = real(until);
+    return wait(condition, mutex, &moved);
+}
+
+int cnd_timedwait(cnd_t *restrict condition, mtx_t *restrict mutex, const struct timespec *restrict until) {
+    static int (*wait)(cnd_t *, mtx_t *, const struct timespec *);
+    if (!wait) wait = dlsym(RTLD_NEXT, "cnd_timedwait");
+    struct timespec moved = real(until);
+    return wait(condition, mutex, &moved);
+}
+
+int sem_timedwait(sem_t *restrict semaphore, const struct timespec *restrict until) {
+    static int (*wait)(sem_t *, const struct timespec *);
+    if (!wait) wait = dlsym(RTLD_NEXT, "sem_timedwait");
+    struct timespec moved = real(until);
+    return wait(semaphore, &moved);
 }

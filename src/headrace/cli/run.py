@@ -175,6 +175,7 @@ def run(
     from headrace.spark.publishing import ProgressTopic
     from headrace.spark.rights import rights_of
     from headrace.spark.runner import RunOptions, run_jobs
+    from headrace.spark.session import read_conf
     from headrace.spark.supervisor import Restarts
 
     java = find_java()
@@ -201,6 +202,9 @@ def run(
         apart_rows=settings.spark.apart_rows,
         restarts=Restarts(most=settings.spark.restarts),
         accept_loss=accept_loss,
+        python=settings.spark.executor_python or None,
+        ship=settings.paths.home / "environment" if settings.spark.ship_environment else None,
+        settings=read_conf(settings.spark.conf) if settings.spark.conf is not None else {},
         starting="earliest" if begin is Start.START else "latest",
         fresh=fresh,
     )

@@ -168,6 +168,21 @@ class SparkSettings(Section):
         ", ".join(get_args(ResultEncoding)),
     )
 
+    executor_python: str = _setting(
+        "",
+        "The Python of executors on other machines; the path of this one if not set.",
+        'a command or a path, such as "python3.11"',
+    )
+    ship_environment: bool = _setting(
+        False,
+        "Whether Headrace and what it requires travel to executors on other machines; they must have it otherwise.",
+        "true or false",
+    )
+    conf: Path | None = _setting(
+        None,
+        "Further Spark settings, which win over those of Headrace.",
+        "a file with a name and a value per line, as spark-defaults.conf",
+    )
     delivery: Delivery | None = _setting(
         None,
         "What readers of results may rely on when something crashes; what each job says if not set.",

@@ -15,6 +15,7 @@ from headrace.broker.rights import check_rights
 from headrace.broker.topics import COMMITS, DEAD_LETTERS
 from headrace.errors import EnvironmentProblem, HeadraceError, PlanError
 from headrace.events import Codec
+from headrace.spark import environment
 from headrace.spark.batches import Batches
 from headrace.spark.continuity import BEGINNING, accept_loss, find_gaps, read_progress, refuse, remember_topics
 from headrace.spark.delivery import Deliveries
@@ -70,6 +71,8 @@ class RunOptions:
         restarts: How often a failed query is started again.
         accept_loss: Go on where Kafka no longer holds what the checkpoint wants to read next.
         encoding: How results, late events and dead letters are written.
+        python: The interpreter of executors on other machines; ours, by its path, if not given.
+        ship: A directory for an archive of our packages, which then travels to executors; None: they have them.
         settings: Further Spark settings, which win over ours.
     """
 
@@ -91,6 +94,8 @@ class RunOptions:
     restarts: Restarts = field(default_factory=Restarts)
     accept_loss: bool = False
     encoding: Encoding = "binary"
+    python: str | None = None
+    ship: Path | None = None
     settings: dict[str, str] = field(default_factory=dict)
 
 
@@ -211,7 +216,10 @@ class _Run:
             self._spark = None
         if self._spark is None:
             self._report(StateChange("starting", f"Spark on {self._options.master}"))
-            self._spark = start_session("headrace", master=self._options.master, settings=_settings(self._options))
+            options = self._options
+            self._spark = start_session(
+                "headrace", master=options.master, settings=_settings(options), python=options.python
+            )
         return self._spark
 
     def _query(self, spark: SparkSession) -> None:
@@ -299,6 +307,9 @@ def _java_ended() -> EnvironmentProblem:
     )
 
 
+_LOOPBACK = ("spark.driver.host", "spark.driver.bindAddress")
+
+
 def _settings(options: RunOptions) -> dict[str, str]:
     ours = spark_settings(
         jars=options.jars,
@@ -306,4 +317,8 @@ def _settings(options: RunOptions) -> dict[str, str]:
         driver_memory=options.driver_memory,
         local_directory=options.checkpoint.parent / "spark-local",
     )
+    if not options.master.startswith("local"):
+        # Executors on other machines must reach the driver: by a name that Spark finds, or that a user sets.
+        ours = {name: value for name, value in ours.items() if name not in _LOOPBACK}
+        ours |= environment.settings(environment.pack(options.ship)) if options.ship is not None else {}
     return ours | options.settings
