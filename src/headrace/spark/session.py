@@ -130,28 +130,6 @@ def read_conf(path: Path) -> dict[str, str]:
     return found
 
 
-def read_conf(path: Path) -> dict[str, str]:
-    """Read a file of Spark settings: a name and a value per line, as in `spark-defaults.conf`.
-
-    Raises:
-        ConfigError: It cannot be read, or a line is no setting.
-    """
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as problem:
-        what = f"spark.conf is {path}, which cannot be read: {problem}"
-        raise ConfigError(what, hint="Name a text file.") from problem
-    found: dict[str, str] = {}
-    for number, line in enumerate(lines, start=1):
-        name, *value = re.split(r"\s*=\s*|\s+", line.strip(), maxsplit=1)
-        if not name or name.startswith("#"):
-            continue
-        if not value or not name.startswith("spark."):
-            raise ConfigError(f"line {number} of {path} is {line.strip()!r}", hint="Write: spark.some.name value")
-        found[name] = value[0]
-    return found
-
-
 def is_alive(spark: SparkSession) -> bool:
     """Tell whether a session's Java process is there and the session has not been stopped."""
     from py4j.protocol import Py4JError
