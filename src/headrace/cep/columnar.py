@@ -11,7 +11,7 @@ to `Threads` and come back as table rows. The two give the same answer; a proper
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -135,9 +135,9 @@ class ThreadTable:
 class Decided:
     """What came out, in order: the key, the last node of the path, and when it was decided."""
 
-    key: list[int]
-    node: list[int]
-    time: list[int]
+    key: list[int] = field(default_factory=list)
+    node: list[int] = field(default_factory=list)
+    time: list[int] = field(default_factory=list)
 
     def extend(self, key: Ints, node: Ints, time: Ints) -> None:
         """Add several."""
@@ -157,6 +157,7 @@ class Columnar:
         threads: Threads so far; keys are numbers from 0.
         held: Matches that wait, by key.
         limit: Bound on the partial matches of one key.
+        last: The rows that are the last of their key here; None if that is not known.
         few_keys: With fewer keys in a round each is followed by itself.
     """
 
@@ -170,6 +171,7 @@ class Columnar:
         threads: ThreadTable,
         held: ThreadTable,
         limit: Limit | None = None,
+        last: Bools | None = None,
         few_keys: int = FEW_KEYS,
     ) -> None:
         if rows.times is None:
@@ -184,8 +186,8 @@ class Columnar:
         self.threads = threads
         self.held: dict[int, list[Thread]] = {}
         self.few_keys = few_keys
-        self.matches = Decided([], [], [])
-        self.timed_out = Decided([], [], [])
+        self.matches = Decided()
+        self.timed_out = Decided()
         #: The first rows of partial matches that were given up.
         self.given_up: list[int] = []
         self._label_number = {name: number for number, name in enumerate(program.labels)}
@@ -196,6 +198,27 @@ class Columnar:
         self._bounded = bool((self._bounds < NEVER).any())
         for thread, key in zip(self._objects(held), held.key.tolist(), strict=True):
             self.held.setdefault(key, []).append(thread)
+        self._begins = self.machine.any_mask(self.machine.begin_moves)
+        # How many partial matches there are counts where some may be given up, also if they end with the next row.
+        if last is not None and self.limit.at_limit == "fail":
+            self._begins = self._living(last)
+        self.machine.begin_at(self._begins)
+
+    def _living(self, last: Bools) -> Bools:
+        """The rows at which a partial match begins that does not end with the next row, and nobody would know."""
+        table, within = self.machine.table, self.program.within
+        found = np.zeros(self.rows.count, dtype=np.bool_)
+        for move in self.machine.begin_moves:
+            here = self.machine.any_mask([move])
+            if not move.accepts:
+                following = [onward for onward in table.moves.get(move.target, ()) if onward.kind != "stop"]
+                goes_on = np.append(self.machine.any_mask(following)[1:], True) | last
+                bound = min(NEVER if within is None else within, int(self._bounds[max(move.target, 0)]))
+                if bound < NEVER:
+                    goes_on[:-1] |= self.times[1:] - self.times[:-1] >= bound
+                here = here & goes_on
+            found |= here
+        return found
 
     # Between tables and objects
 
@@ -241,6 +264,9 @@ class Columnar:
             end: The rows after their last.
         """
         keys, resting = key_of_run, []
+        held = max(self.held, default=-1)
+        threads = int(self.threads.key.max()) if len(self.threads) else -1
+        self._keys = 1 + max(int(keys.max()), threads, held)
         # Threads of keys that have no more rows are laid aside, so that a round does not go through them.
         parted = 2 * len(keys) + 1
         while len(keys):
@@ -321,7 +347,19 @@ class Columnar:
 
     def _round(self, keys: Ints, row: Ints) -> None:
         """Take one row of each key."""
-        size = max(int(keys.max()), int(self.threads.key.max()) if len(self.threads) else 0) + 1
+        busy = np.zeros(self._keys, dtype=np.bool_)
+        busy[self.threads.key] = True
+        if self.held:
+            busy[list(self.held)] = True
+        concerned = busy[keys] | self._begins[row]
+        if not concerned.all():
+            keys, row = keys[concerned], row[concerned]
+        if len(keys):
+            self._take(keys, row)
+
+    def _take(self, keys: Ints, row: Ints) -> None:
+        """Take one row of each key that it concerns."""
+        size = self._keys
         row_of_key = np.full(size, -1, dtype=np.int64)
         row_of_key[keys] = row
         if len(self.threads):
@@ -358,6 +396,8 @@ class Columnar:
         table, within = self.machine.table, self.program.within
         # Every key also has a thread that is about to begin; it comes after the others.
         fresh = len(moving)
+        begins = self._begins[row]
+        keys, row = keys[begins], row[begins]
         begin = ThreadTable(keys, np.full(len(keys), -1), np.full(len(keys), -1), row, self.times[row], row)
         source = ThreadTable.concat([moving, begin])
         rows_of = row_of_key[source.key]

@@ -38,7 +38,12 @@ class Compiled:
     skip: Skip
 
     def rows(
-        self, frame: pl.DataFrame, times: NDArray[np.int64] | None, *, history: pl.DataFrame | None = None
+        self,
+        frame: pl.DataFrame,
+        times: NDArray[np.int64] | None,
+        *,
+        history: pl.DataFrame | None = None,
+        order: NDArray[np.int64] | None = None,
     ) -> Rows:
         """Make rows ready for the machine: all masks at once, and functions for what depends on the match.
 
@@ -46,13 +51,20 @@ class Compiled:
             frame: The rows to match.
             times: The times of the rows of the history and the frame.
             history: Earlier rows of partial matches; they come before the frame, and may have fewer columns.
+            order: Which rows of the frame to match, in their order; None for all as they are.
         """
         before = 0 if history is None else history.height
         masks: dict[int, NDArray[np.bool_]] = {}
         paths: dict[int, PathCondition] = {}
         plain = {n: c for n, c in enumerate(self.conditions) if isinstance(c, pl.Expr)}
-        for number, mask in zip(plain, masks_of(frame, list(plain.values())), strict=True):
-            masks[number] = np.concatenate([np.zeros(before, dtype=np.bool_), mask]) if before else mask
+        nothing = np.zeros(before, dtype=np.bool_)
+        for number, found in zip(plain, masks_of(frame, list(plain.values())), strict=True):
+            mask = found if order is None else found[order]
+            masks[number] = np.concatenate([nothing, mask]) if before else mask
+        if len(plain) == len(self.conditions):
+            return Rows(before + (frame.height if order is None else len(order)), masks, paths, times)
+        # What depends on the match is asked row by row, so these rows are wanted side by side.
+        frame = frame if order is None else frame[order]
         columns = Columns(frame if history is None else pl.concat([history, frame.select(history.columns)]))
         for number, condition in enumerate(self.conditions):
             if isinstance(condition, pl.Expr):

@@ -7,11 +7,16 @@ watermark has passed it already cannot be put into its place any more: it is lat
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from headrace.engine.operator import EVENT_TIME, ORIGINAL
 from headrace.time.instants import INSTANT
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +24,23 @@ class Sorted:
     """Rows, parted.
 
     Args:
-        ready: Rows behind the watermark, in event-time order; those of one time in the order they came.
+        rows: The rows at hand, in the order they came.
+        ready: Which of them are behind the watermark, as a mask. Most rows are looked at through a few columns only,
+            so they are not copied here.
         waiting: Rows that the watermark has not passed.
         late: Rows that came too late, with `lateness` and `watermark`; None for none.
         dismissed: Rows without an event time, with `reason`; None for none.
     """
 
-    ready: pl.DataFrame
+    rows: pl.DataFrame
+    ready: NDArray[np.bool_]
     waiting: pl.DataFrame
     late: pl.DataFrame | None = None
     dismissed: pl.DataFrame | None = None
+
+    def ready_rows(self) -> pl.DataFrame:
+        """The rows behind the watermark."""
+        return self.rows if self.ready.all() else self.rows.filter(self.ready)
 
 
 def sort_out(rows: pl.DataFrame, pending: pl.DataFrame | None, *, before: int | None, watermark: int) -> Sorted:
@@ -45,17 +57,16 @@ def sort_out(rows: pl.DataFrame, pending: pl.DataFrame | None, *, before: int | 
         dismissed = rows.filter(pl.col(EVENT_TIME).is_null()).with_columns(reason=pl.lit("it has no event time"))
         rows = rows.filter(pl.col(EVENT_TIME).is_not_null())
     if rows.height and before is not None:
-        instant = pl.lit(before).cast(INSTANT)
-        is_late = pl.col(EVENT_TIME) < instant
-        found = rows.filter(is_late)
-        if found.height:
+        is_late = rows[EVENT_TIME].to_physical() < before
+        if is_late.any():
+            instant = pl.lit(before).cast(INSTANT)
+            found = rows.filter(is_late)
             late = found.with_columns(lateness=instant - pl.col(EVENT_TIME), watermark=instant)
             rows = rows.filter(~is_late)
     # Only a late row is told in full.
     rows = rows.drop(ORIGINAL, strict=False)
     if pending is not None:
-        rows = pl.concat([pending, rows]) if rows.height else pending
-    is_ready = pl.col(EVENT_TIME) < pl.lit(watermark).cast(INSTANT)
-    ready = rows.filter(is_ready).sort(EVENT_TIME, maintain_order=True)
-    waiting = rows.filter(~is_ready) if ready.height else rows
-    return Sorted(ready, waiting, late, dismissed)
+        rows = pl.concat([pending, rows], rechunk=False) if rows.height else pending
+    ready = rows[EVENT_TIME].to_physical().to_numpy() < watermark
+    waiting = rows if not ready.any() else rows[:0] if ready.all() else rows.filter(~ready)
+    return Sorted(rows, ready, waiting, late, dismissed)

@@ -99,7 +99,13 @@ class PatternOperator:
                 raise PlanError(f"a measure is named {name!r}, like a column that every match has", hint="Rename it.")
         needed = columns_of(self.measures, self._names) | columns_of(self.timed_out or {}, self._names)
         self._needed = needed
-        self._matcher = StreamMatcher(self.compiled, key=self.key, columns=sorted(needed), limit=pattern.bound)
+        self._matcher = StreamMatcher(
+            self.compiled,
+            key=self.key,
+            columns=sorted(needed),
+            limit=pattern.bound,
+            timed_out=mark_timed_out or timed_out is not None,
+        )
         for caution in pattern.cautions():
             _log.warning("pattern %s: %s", " ".join(pattern.names), caution)
 
@@ -138,7 +144,7 @@ class PatternOperator:
         told = json.dumps([repr(program.instructions), program.within, repr(conditions)])
         return {
             "operator": "pattern",
-            "format": "1",
+            "format": "2",
             "program": hashlib.sha256(told.encode()).hexdigest()[:16],
             "version": str(program.version),
             "key": ",".join(self.key),
@@ -152,13 +158,10 @@ class PatternOperator:
         before: int | None = record.get("watermark")
         watermark = turn.watermark if before is None else max(before, turn.watermark)
         rows = sort_out(turn.rows, frames.pop("pending", None), before=before, watermark=watermark)
-        ready = rows.ready
         progress = Progress.of(frames) if frames else Progress()
         matches = timed_out = given_up = None
-        if ready.height or not progress.idle:
-            if not ready.height and not ready.width and progress.rows is not None:
-                ready = progress.rows[:0]
-            advance = self._matcher.advance(progress, ready, watermark)
+        if rows.ready.any() or not progress.idle:
+            advance = self._matcher.advance(progress, rows.rows, watermark, ready=rows.ready)
             progress = advance.progress
             matches = self._results(advance.matches, self.measures)
             if self.mark_timed_out:

@@ -33,12 +33,19 @@ if TYPE_CHECKING:
     from headrace.cep.compiled import Compiled
     from headrace.cep.limits import Limit
 
+_INDEX = "#index"
 _NODES = ("parent", "label", "row")
-_THREADS = ("at", "node", "start", "start_time", "deadline")
+_THREADS = ("at", "node", "start", "deadline")
+#: What is saved of numbers; rows of one key group are far fewer than these can count.
+_WIDTHS = dict.fromkeys((*_NODES, *_THREADS), pl.Int32) | {"deadline": pl.Int64}
 
 
 def _empty(columns: tuple[str, ...]) -> pl.DataFrame:
-    return pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))
+    return pl.DataFrame(schema={name: _WIDTHS[name] for name in columns})
+
+
+def _frame(columns: tuple[str, ...], values: Sequence[Ints]) -> pl.DataFrame:
+    return pl.DataFrame(dict(zip(columns, values, strict=True))).cast({name: _WIDTHS[name] for name in columns})
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,7 @@ class StreamMatcher:
         columns: Columns that the results need, beside the key and the time; None for all.
         time: The column with the event time.
         limit: Bound on the partial matches of one key.
+        timed_out: Whether partial matches whose time was over are asked for.
         few_keys: See `headrace.cep.columnar`.
 
     >>> from datetime import datetime, timezone
@@ -143,8 +151,10 @@ class StreamMatcher:
         columns: Sequence[str] | None = None,
         time: str = EVENT_TIME,
         limit: Limit | None = None,
+        timed_out: bool = True,
         few_keys: int = FEW_KEYS,
     ) -> None:
+        self.timed_out = timed_out
         self.compiled = compiled
         self.key = list(key)
         self.time = time
@@ -157,74 +167,115 @@ class StreamMatcher:
         """Of the columns of the rows, those that are kept for partial matches."""
         return [name for name in columns if self._kept is None or name in self._kept]
 
-    def advance(self, progress: Progress, rows: pl.DataFrame, watermark: int) -> Advance:
+    def advance(self, progress: Progress, rows: pl.DataFrame, watermark: int, *, ready: Bools | None = None) -> Advance:
         """Match the next rows.
 
         Args:
             progress: What is under way.
-            rows: New rows, in event-time order within each key; none is older than what came before in its key.
+            rows: New rows, in any order; those of one key and time in the order they came. None is older than what
+                came before in its key.
             watermark: No row before this time will follow.
+            ready: Which of the rows to match; None for all.
         """
         kept = self.kept(rows.columns)
         history = progress.rows if progress.rows is not None else rows[:0].select(kept)
-        before = history.height
-        rows, key_of_row, unique_keys = self._number_keys(history, rows)
-        frame = pl.concat([history, rows.select(kept)]) if before else rows.select(kept)
-        times: Ints = frame[self.time].dt.epoch("us").to_numpy().astype(np.int64, copy=False)
+        order, key_of_row, unique_keys = self._by_key(history, rows, ready)
+        source = _Source(history, rows.select(kept), order)
+        times: Ints = np.concatenate([_micros(history[self.time]), _micros(rows[self.time])[order]])
         run = Columnar(
             self.compiled.program,
-            self.compiled.rows(rows, times, history=history),
+            self.compiled.rows(rows, times, history=history, order=order),
             skip=self.compiled.skip,
             nodes=Nodes(*(progress.nodes[name].to_numpy().astype(np.int64) for name in _NODES)),
-            threads=_load(progress.threads, key_of_row),
-            held=_load(progress.held, key_of_row),
+            threads=_load(progress.threads, key_of_row, times),
+            held=_load(progress.held, key_of_row, times),
             limit=self.limit,
+            last=np.append(key_of_row[1:] != key_of_row[:-1], True),
             few_keys=self.few_keys,
         )
-        if rows.height:
-            new = key_of_row[before:]
+        if len(order):
+            before, new = history.height, key_of_row[history.height :]
             begin = np.flatnonzero(np.r_[True, new[1:] != new[:-1]])
             run.run(new[begin], begin + before, np.r_[begin[1:], len(new)] + before)
         run.advance(watermark)
         return Advance(
-            _save(run, frame),
-            self._piece(run, run.matches, frame, unique_keys),
-            self._piece(run, run.timed_out, frame, unique_keys),
-            frame[run.given_up] if run.given_up else None,
+            _save(run, source),
+            self._piece(run, run.matches, source, unique_keys),
+            self._piece(run, run.timed_out if self.timed_out else Decided(), source, unique_keys),
+            source.take(np.array(run.given_up, dtype=np.int64)) if run.given_up else None,
         )
 
-    def _number_keys(self, history: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints, pl.DataFrame]:
-        """Number the keys; returns the rows sorted by key, the key of each row (history first), and the keys."""
+    def _by_key(
+        self, history: pl.DataFrame, rows: pl.DataFrame, ready: Bools | None
+    ) -> tuple[Ints, Ints, pl.DataFrame]:
+        """Number the keys; returns the new rows by key and time, the key of each row (history first), and the keys."""
+        chosen = np.arange(rows.height, dtype=np.int64) if ready is None else np.flatnonzero(ready)
+        before = history.height
         if not self.key:
-            count = history.height + rows.height
-            return rows, np.zeros(count, dtype=np.int64), pl.DataFrame(height=1)
-        both = pl.concat([history.select(self.key), rows.select(self.key)])
-        unique = both.unique(maintain_order=True).with_row_index("#key")
-        numbers = both.join(unique, on=self.key, how="left", nulls_equal=True, maintain_order="left")["#key"]
-        key_of_row: Ints = numbers.to_numpy().astype(np.int64)
-        new = key_of_row[history.height :]
-        if len(new) and (new[1:] < new[:-1]).any():
-            order = np.argsort(new, kind="stable")
-            rows = rows[order]
-            key_of_row = np.concatenate([key_of_row[: history.height], new[order]])
-        return rows, key_of_row, unique.drop("#key")
+            keys = np.zeros(before + len(chosen), dtype=np.int64)
+            order = np.arange(len(chosen), dtype=np.int64)
+            unique = pl.DataFrame(height=1)
+        else:
+            new_keys = rows.select(self.key)
+            if ready is not None and len(chosen) < rows.height:
+                new_keys = new_keys.filter(ready)
+            both = pl.concat([history.select(self.key), new_keys]).with_row_index(_INDEX)
+            groups = both.group_by(self.key, maintain_order=True).agg(_INDEX)
+            order = groups[_INDEX].explode(empty_as_null=False).to_numpy().astype(np.int64)
+            keys = np.empty(len(order), dtype=np.int64)
+            keys[order] = np.repeat(np.arange(groups.height), groups[_INDEX].list.len().to_numpy())
+            order = order[order >= before] - before
+            unique = groups.drop(_INDEX)
+        new, order = keys[before:][order], chosen[order]
+        times = _micros(rows[self.time])[order]
+        if len(new) and bool(((times[1:] < times[:-1]) & (new[1:] == new[:-1])).any()):
+            order = order[np.lexsort((times, new))]
+        return order, np.concatenate([keys[:before], new]), unique
 
-    def _piece(self, run: Columnar, decided: Decided, frame: pl.DataFrame, keys: pl.DataFrame) -> Piece:
+    def _piece(self, run: Columnar, decided: Decided, source: _Source, keys: pl.DataFrame) -> Piece:
         time = np.array(decided.time, dtype=np.int64)
         order = np.argsort(time, kind="stable")
         node = np.array(decided.node, dtype=np.int64)[order]
         match, label, row = _unwind(run.nodes, node)
-        detail = frame[row].with_columns(pl.Series("#match", match), pl.Series("#label", label))
+        detail = source.take(row).with_columns(pl.Series("#match", match), pl.Series("#label", label))
         key = np.array(decided.key, dtype=np.int64)[order]
         return Piece(detail, time[order], keys[key] if self.key else pl.DataFrame(height=len(key)))
 
 
-def _load(threads: pl.DataFrame, key_of_row: Ints) -> ThreadTable:
+class _Source:
+    """The rows behind the row numbers of the machine: the history, then the new rows in the order of the machine.
+
+    Few of them are asked for in the end, so they are copied only then.
+    """
+
+    def __init__(self, history: pl.DataFrame, rows: pl.DataFrame, order: Ints) -> None:
+        self._history = history
+        self._rows = rows
+        self._order = order
+        self.count = history.height + len(order)
+
+    def take(self, numbers: Ints) -> pl.DataFrame:
+        """The rows of some numbers."""
+        before = self._history.height
+        old = numbers < before
+        if not old.any():
+            return self._rows[self._order[numbers - before]]
+        parts = [self._history[numbers[old]], self._rows[self._order[numbers[~old] - before]]]
+        place = np.empty(len(numbers), dtype=np.int64)
+        place[np.concatenate([np.flatnonzero(old), np.flatnonzero(~old)])] = np.arange(len(numbers))
+        return pl.concat(parts)[place]
+
+
+def _micros(times: pl.Series) -> Ints:
+    return times.dt.epoch("us").to_numpy().astype(np.int64, copy=False)
+
+
+def _load(threads: pl.DataFrame, key_of_row: Ints, times: Ints) -> ThreadTable:
     if not threads.height:
         return ThreadTable.empty()
-    columns = [threads[name].to_numpy().astype(np.int64) for name in _THREADS]
-    # A thread belongs to the key of its first row.
-    return ThreadTable(key_of_row[columns[2]], *columns)
+    at, node, start, deadline = (threads[name].to_numpy().astype(np.int64) for name in _THREADS)
+    # A thread has the key and the time of its first row.
+    return ThreadTable(key_of_row[start], at, node, start, times[start], deadline)
 
 
 def _unwind(nodes: Nodes, ends: Ints) -> tuple[Ints, Ints, Ints]:
@@ -247,7 +298,7 @@ def _unwind(nodes: Nodes, ends: Ints) -> tuple[Ints, Ints, Ints]:
     return matches[order], labels[order], rows[order]
 
 
-def _save(run: Columnar, frame: pl.DataFrame) -> Progress:
+def _save(run: Columnar, source: _Source) -> Progress:
     """Keep what the threads still need, numbered afresh."""
     threads, held = run.threads, run.held_table()
     parent, label, row = run.nodes.arrays()
@@ -258,7 +309,7 @@ def _save(run: Columnar, frame: pl.DataFrame) -> Progress:
         node = parent[node]
         node = node[node >= 0]
         node = node[~needed[node]]
-    rows: Bools = np.zeros(frame.height, dtype=np.bool_)
+    rows: Bools = np.zeros(source.count, dtype=np.bool_)
     rows[row[needed]] = True
     new_node = np.cumsum(needed) - 1
     new_row = np.cumsum(rows) - 1
@@ -266,16 +317,14 @@ def _save(run: Columnar, frame: pl.DataFrame) -> Progress:
     nodes = (np.where(up >= 0, new_node[np.maximum(up, 0)], -1), label[needed], new_row[row[needed]])
 
     def table(threads: ThreadTable) -> pl.DataFrame:
-        _, at, node, start, start_time, deadline = threads.columns()
+        _, at, node, start, _, deadline = threads.columns()
         if not len(at):
             return _empty(_THREADS)
-        return pl.DataFrame(
-            dict(zip(_THREADS, (at, new_node[node], new_row[start], start_time, deadline), strict=True))
-        )
+        return _frame(_THREADS, (at, new_node[node], new_row[start], deadline))
 
     return Progress(
-        frame.filter(pl.Series(rows)),
-        pl.DataFrame(dict(zip(_NODES, nodes, strict=True))) if needed.any() else _empty(_NODES),
+        source.take(np.flatnonzero(rows)),
+        _frame(_NODES, nodes) if needed.any() else _empty(_NODES),
         table(threads),
         table(held),
     )

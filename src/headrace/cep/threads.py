@@ -234,11 +234,17 @@ class Threads:
         self._moves = {at: [self._bind(move) for move in moves] for at, moves in self.table.moves.items()}
         self._codes: dict[int, tuple[list[int], list[_Bound], dict[int, list[_Bound]]]] = {}
         self._times = None if rows.times is None else rows.times.tolist()
-        takes = [move for move in self.table.moves[self.table.start] if move.kind == "take"]
-        self._starts: list[int] = np.flatnonzero(self._any_mask(takes)).tolist()
+        self.begin_moves = [move for move in self.table.moves[self.table.start] if move.kind == "take"]
         self._start_moves = [move for move in self._moves[self.table.start] if move[2] == "take"]
+        self.begin_at(self.any_mask(self.begin_moves))
 
-    def _any_mask(self, moves: list[Move]) -> NDArray[np.bool_]:
+    def begin_at(self, rows: NDArray[np.bool_]) -> None:
+        """Let threads begin at some rows only."""
+        self._begins = rows.tobytes()
+        self._starts: list[int] | None = None
+
+    def any_mask(self, moves: Iterable[Move]) -> NDArray[np.bool_]:
+        """The rows for which the masks of any of some moves hold."""
         union = np.zeros(self.rows.count, dtype=np.bool_)
         for move in moves:
             mask, _ = self.term(move.condition)
@@ -280,6 +286,8 @@ class Threads:
             found: Takes what comes out.
             most: Stop early when there are more threads than this.
         """
+        if self._starts is None:
+            self._starts = np.flatnonzero(np.frombuffer(self._begins, dtype=np.bool_)).tolist()
         starts, times = self._starts, self._times
         row = begin
         while row < end:
@@ -322,7 +330,7 @@ class Threads:
         for thread in run.threads:
             if moves := self._open(thread.at, row):
                 self._follow(thread, moves, row, time, nodes, seen, threads, complete)
-        if moves := self._open(-1, row):
+        if self._begins[row] and (moves := self._open(-1, row)):
             start = Thread(self.table.start, Path.EMPTY, row, time, NEVER)
             self._follow(start, moves, row, time, nodes, seen, threads, complete)
         if len(threads) > self.limit.partial:

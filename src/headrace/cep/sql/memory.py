@@ -52,12 +52,13 @@ class Memory:
         """Number the runs of each key; 0 goes on with what is remembered.
 
         Args:
-            rows: The rows at hand, those of a key in the order of time.
+            rows: The rows at hand.
             memory: What is remembered.
             is_new: Which of the rows came now.
         """
         if self.forget_after is None:
             return rows
+        rows = rows.sort(EVENT_TIME, maintain_order=True)
         time = pl.col(EVENT_TIME).to_physical()
         gap = self._over(time.diff())
         if memory is None:

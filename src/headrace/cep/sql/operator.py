@@ -137,7 +137,7 @@ class MatchRecognizeOperator:
         watermark = turn.watermark if before is None else max(before, turn.watermark)
         rows = sort_out(turn.rows, frames.get("pending"), before=before, watermark=watermark)
         state_of = (frames.get("rows"), frames.get("keys"))
-        found, kept, memory, given_up = self._advance(rows.ready, *state_of, watermark, before)
+        found, kept, memory, given_up = self._advance(rows.ready_rows(), *state_of, watermark, before)
         kept, memory = self._memory.forget(kept, memory, watermark)
         keep = {"pending": rows.waiting, "rows": kept, "keys": memory}
         value = pack(
