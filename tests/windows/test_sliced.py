@@ -32,7 +32,8 @@ from headrace.windows import (
     tumbling,
 )
 from headrace.windows.custom import custom
-from headrace.windows.sliced import MAX_CHUNKS, SlicedOperator
+from headrace.windows.sliced import SlicedOperator
+from headrace.windows.slices import MAX_CHUNKS
 
 if TYPE_CHECKING:
     from headrace.engine import Operator
@@ -194,8 +195,8 @@ def plain_rows(results: pl.DataFrame | None) -> list[tuple[object, ...]]:
 
 @st.composite
 def assigners(draw: st.DrawFn) -> Aligned:
-    size = draw(st.integers(1, 12))
-    every = draw(st.integers(1, size))
+    size = draw(st.integers(1, 12) | st.sampled_from([16, 24, 37]))  # many slices are kept in blocks, too
+    every = draw(st.integers(1, size) | st.just(1))
     offset = draw(st.integers(-7, 13))
     return sliding(size, every=every, offset=offset) if every < size else tumbling(size, offset=offset)
 
@@ -279,6 +280,35 @@ def test_chunks_of_a_slice_are_merged_when_many_have_gathered() -> None:
         ("a", turns, turns * (turns - 1) // 2, turns),
         ("b", turns, turns, 1),
     ]
+
+
+def test_a_window_of_many_slices_reads_few_of_them() -> None:
+    class Counting(MemorySegments):
+        reads = 0
+
+        def get(self, name: str) -> bytes | None:
+            Counting.reads += name != "index"
+            return super().get(name)
+
+    driver = Driver(sliced(sliding(60, every=1)), groups=1, prepare=False)
+    driver.segments = [Counting()]
+    for second in range(200):
+        before = Counting.reads
+        results, _ = driver.step([frame([("a", 1, second)])], second)
+        if second > 130:
+            assert results is not None
+            assert results.get_column("n").to_list() == [60]
+            # A block of each size on either side, and what new blocks are made of.
+            assert Counting.reads - before <= 24
+
+
+def test_a_row_for_an_old_slice_reaches_the_blocks_that_hold_it() -> None:
+    driver = Driver(sliced(sliding(16, every=1)), groups=1, prepare=True)
+    driver.step([frame([("a", 1, second) for second in range(40)])], 40)
+    driver.step([frame([("a", 5, 30), ("b", 7, 31)])], 40)
+    results, _ = driver.step([], 41)
+    assert results is not None
+    assert sorted(results.select("k", "n", "total").rows()) == [("a", 16, 20), ("b", 1, 7)]
 
 
 def test_a_slice_is_kept_until_the_last_window_that_holds_it_has_fired() -> None:

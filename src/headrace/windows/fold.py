@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from headrace.windows.aggregates import Aggregate
+    from headrace.windows.aggregates import Aggregate, Bulk
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ class Fold:
 
     def partials(self, rows: pl.DataFrame, extra: Sequence[str] = ()) -> pl.DataFrame:
         """Fold raw rows by the keys and the extra columns."""
-        folds = [expr for name, aggregate in self.aggregates for expr in aggregate.partial(name)]
-        return rows.group_by(*self.keys, *extra, maintain_order=True).agg(folds)
+        folds, settled = _moves([(each.gather(name), each.partial(name)) for name, each in self.aggregates])
+        folded = rows.group_by(*self.keys, *extra, maintain_order=True).agg(folds)
+        return folded.with_columns(settled) if settled else folded
 
     def partials_of(self, step: str, rows: pl.DataFrame, extra: Sequence[str] = ()) -> pl.DataFrame:
         """Fold raw rows; where a user's aggregate raises, name the step and show a row that makes it do so."""
@@ -66,8 +67,10 @@ class Fold:
 
     def merged(self, partials: pl.DataFrame, extra: Sequence[str] = (), *, compact: bool = False) -> pl.DataFrame:
         """Fold partials by the keys and the extra columns; `compact` them where they are kept for long."""
-        folds = [expr for name, aggregate in self.aggregates for expr in aggregate.merge(name)]
+        folds, settled = _moves([(each.regather(name), each.merge(name)) for name, each in self.aggregates])
         merged = partials.group_by(*self.keys, *extra, maintain_order=True).agg(folds)
+        if settled:
+            merged = merged.with_columns(settled)
         shrink = [expr for name, aggregate in self.aggregates for expr in aggregate.compact(name)] if compact else []
         return merged.with_columns(shrink) if shrink else merged
 
@@ -75,3 +78,13 @@ class Fold:
         """Read the values out of merged partials."""
         values = [aggregate.result(name) for name, aggregate in self.aggregates]
         return partials.select(*self.keys, *extra, *values)
+
+
+def _moves(choices: list[tuple[Bulk | None, list[pl.Expr]]]) -> tuple[list[pl.Expr], list[pl.Expr]]:
+    """Take each aggregate's bulk way where it has one, else its plain one."""
+    folds: list[pl.Expr] = []
+    settled: list[pl.Expr] = []
+    for bulk, plain in choices:
+        folds += plain if bulk is None else bulk.gather
+        settled += [] if bulk is None else bulk.settle
+    return folds, settled

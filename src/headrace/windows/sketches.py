@@ -14,18 +14,22 @@ again, so they refuse retractions. The kinds:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import datasketches
+import numpy as np
 import polars as pl
 
 from headrace.errors import PlanError
-from headrace.windows.aggregates import Aggregate, Column, column, label_of
+from headrace.windows.aggregates import Aggregate, Bulk, Column, column, label_of
 from headrace.windows.bags import Values, exact_distinct, exact_quantile
 from headrace.windows.tdigest import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from headrace.windows.bags import Interpolation
 
@@ -37,30 +41,42 @@ class Sketch(Aggregate):
     Args:
         name_: What a user wrote.
         of: The column.
-        build: Makes the sketch of values that are not null, as bytes.
+        build: Makes the sketch of values that are neither null nor NaN, as bytes.
         union: Makes one of several, as bytes; at least one is given.
         read: Reads the result out of the bytes.
         kind: Type of the result.
         empty: Result where nothing was seen.
+        numbers: Whether `build` takes an array of numbers and not a series.
     """
 
     name_: str
     of: pl.Expr = field(compare=False)
-    build: Callable[[pl.Series], bytes] = field(compare=False)
+    build: Callable[[Any], bytes] = field(compare=False)
     union: Callable[[Sequence[bytes]], bytes] = field(compare=False)
     read: Callable[[bytes], Any] = field(compare=False)
     kind: pl.DataType
     empty: Any = None
+    numbers: bool = False
 
     def partial(self, name: str) -> list[pl.Expr]:
         """Make a sketch per group."""
-        made = self.of.map_batches(lambda s: self.build(s.drop_nulls()), return_dtype=pl.Binary, returns_scalar=True)
+        made = self.of.map_batches(self._one_built, return_dtype=pl.Binary, returns_scalar=True)
         return [made.alias(f"{name}.sketch")]
 
     def merge(self, name: str) -> list[pl.Expr]:
         """Merge the sketches of each group."""
         parts = pl.col(f"{name}.sketch")
         return [parts.map_batches(self._merged, return_dtype=pl.Binary, returns_scalar=True)]
+
+    def gather(self, name: str) -> Bulk:
+        """Collect the values of each group, then make all sketches in one go."""
+        made = pl.col(f"{name}.sketch").map_batches(self._built, return_dtype=pl.Binary)
+        return Bulk([self.of.implode().alias(f"{name}.sketch")], [made])
+
+    def regather(self, name: str) -> Bulk:
+        """Collect the sketches of each group, then merge them in one go."""
+        merged = pl.col(f"{name}.sketch").map_batches(self._merged_lists, return_dtype=pl.Binary)
+        return Bulk([pl.col(f"{name}.sketch").implode()], [merged])
 
     def result(self, name: str) -> pl.Expr:
         """Read the result out of each sketch."""
@@ -82,10 +98,31 @@ class Sketch(Aggregate):
         return self.name_
 
     def _merged(self, parts: pl.Series) -> bytes | None:
-        known = parts.drop_nulls().to_list()
-        if len(known) <= 1:
-            return known[0] if known else None
-        return self.union(known)
+        return self._merged_list(parts.to_list())
+
+    def _one_built(self, values: pl.Series) -> bytes:
+        return self.build(_numbers(values.to_numpy()) if self.numbers else values.drop_nulls())
+
+    def _built(self, groups: pl.Series) -> pl.Series:
+        values = groups.explode(empty_as_null=False)
+        ends = groups.list.len().cum_sum().to_list()
+        bounds = list(zip([0, *ends], ends, strict=False))
+        if self.numbers:
+            # To take each group out of one array is many times as fast as to ask Polars for it.
+            numbers = values.to_numpy()
+            blobs = [self.build(_numbers(numbers[start:end])) for start, end in bounds]
+        else:
+            blobs = [self.build(values.slice(start, end - start).drop_nulls()) for start, end in bounds]
+        return pl.Series(blobs, dtype=pl.Binary)
+
+    def _merged_lists(self, groups: pl.Series) -> pl.Series:
+        return pl.Series([self._merged_list(parts) for parts in groups.to_list()], dtype=pl.Binary)
+
+    def _merged_list(self, parts: list[bytes | None]) -> bytes | None:
+        if len(parts) == 1:
+            return parts[0]
+        known = [part for part in parts if part is not None]
+        return self.union(known) if len(known) > 1 else known[0] if known else None
 
     def _read_all(self, sketches: pl.Series) -> pl.Series:
         values = [self.empty if blob is None else self.read(blob) for blob in sketches.to_list()]
@@ -138,16 +175,17 @@ def quantile(
 
         def read_kll(blob: bytes) -> Any:
             sketch = datasketches.kll_doubles_sketch.deserialize(blob)
-            return told([None if sketch.is_empty() else sketch.get_quantile(level, inclusive=True) for level in levels])
+            return told([None] * len(levels) if sketch.is_empty() else list(sketch.get_quantiles(levels, True)))
 
-        return Sketch(label, expr, lambda values: _kll(values, size), _kll_union, read_kll, kind, empty)
+        return Sketch(label, expr, partial(_kll, k=size), _kll_union, read_kll, kind, empty, numbers=True)
     if method == "tdigest":
 
         def read_digest(blob: bytes) -> Any:
             centroids = Digest.load(blob).centroids()
             return told([centroids.quantile(level) for level in levels])
 
-        return Sketch(label, expr, lambda values: _digest(values, size), _digest_union, read_digest, kind, empty)
+        build = partial(_digest, k=size)
+        return Sketch(label, expr, build, _digest_union, read_digest, kind, empty, numbers=True)
     raise PlanError(f"quantile has no method {method!r}", hint='Choose "exact", "kll" or "tdigest".')
 
 
@@ -231,14 +269,14 @@ def frequent_items(of: Column, k: int, *, lg_size: int = 10) -> Sketch:
     )
 
 
-def _numbers(values: pl.Series) -> Any:
-    # The sketches take only arrays that own their memory.
-    return values.filter(values.is_not_nan()).to_numpy(writable=True)
+def _numbers(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Picking makes an array of its own, the only kind that the sketches take.
+    return values[~np.isnan(values)]
 
 
-def _kll(values: pl.Series, k: int) -> bytes:
+def _kll(values: NDArray[np.float64], k: int) -> bytes:
     sketch = datasketches.kll_doubles_sketch(k)
-    sketch.update(_numbers(values))
+    sketch.update(values)
     return bytes(sketch.serialize())
 
 
@@ -249,9 +287,9 @@ def _kll_union(parts: Sequence[bytes]) -> bytes:
     return bytes(sketch.serialize())
 
 
-def _digest(values: pl.Series, k: int) -> bytes:
+def _digest(values: NDArray[np.float64], k: int) -> bytes:
     digest = Digest(k)
-    digest.update(_numbers(values))
+    digest.update(values)
     return digest.pack()
 
 

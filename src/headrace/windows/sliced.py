@@ -1,16 +1,14 @@
 """The quick window operator: aligned windows that fire once, when the watermark passes their end.
 
 A sliding window of 30 s every 5 s covers six slices of 5 s. Each row is folded into one slice, whatever the number of
-windows that hold it; a window is the merge of its slices. State is a list of chunks per slice: a turn appends what it
-brought as one chunk and merges chunks only when many have gathered, so a batch pays for its own rows and not for the
-keys that were there before.
+windows that hold it; a window is the merge of its slices. `headrace.windows.slices` keeps them, so that a batch pays
+for its own rows and not for the keys that were there before.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -25,10 +23,8 @@ from headrace.engine.operator import (
     WINDOW_END,
     WINDOW_START,
 )
-from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_bytes, record_to_bytes
-from headrace.errors import StateError
-from headrace.time.instants import BEGINNING
 from headrace.windows.fold import Fold
+from headrace.windows.slices import Slices
 
 if TYPE_CHECKING:
     from headrace.engine import Segments, Turn
@@ -37,11 +33,7 @@ if TYPE_CHECKING:
 
 #: A user's column cannot start with "#".
 SLICE = "#slice"
-_INDEX = "index"
 _UTC = pl.Datetime("us", "UTC")
-
-#: A slice's chunks are merged into one when there are more than this.
-MAX_CHUNKS = 8
 
 
 @dataclass(frozen=True)
@@ -74,22 +66,23 @@ class SlicedOperator:
 
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Fold the rows in, then fire the windows that the watermark has passed."""
-        index = _Index.load(state)
+        slices = Slices(state, self.assigner, self._merged)
+        index = slices.index
         late = dismissed = None
         if turn.rows.height:
             sliced = self._with_slice(turn.rows)
             is_late = self._is_late(index.watermark)
             late = self._late_rows(sliced.filter(is_late), index.watermark)
-            self._store(state, index, self.fold.partials_of(self.step, sliced.filter(~is_late), [SLICE]))
+            self._store(slices, self.fold.partials_of(self.step, sliced.filter(~is_late), [SLICE]))
             if turn.rows.get_column(EVENT_TIME).null_count():
                 timeless = turn.rows.filter(pl.col(EVENT_TIME).is_null())
                 dismissed = timeless.with_columns(pl.lit("event_time is null").alias("reason"))
         if turn.partials is not None:
-            self._store(state, index, turn.partials)
-        results = self._fire(state, index, turn.watermark)
+            self._store(slices, turn.partials)
+        results = self._fire(slices, turn.watermark)
         index.watermark = max(index.watermark, turn.watermark)
-        self._forget(state, index)
-        index.save(state)
+        slices.forget()
+        slices.save()
         return Outcome(rows=results, late=late if late is not None and late.height else None, dismissed=dismissed)
 
     def schema(self, rows: pl.Schema) -> pl.Schema:
@@ -115,43 +108,31 @@ class SlicedOperator:
     def _is_late(self, watermark: int) -> pl.Expr:
         return self._last_end() <= watermark
 
-    def _store(self, state: Segments, index: _Index, fresh: pl.DataFrame) -> None:
-        for (start,), chunk in fresh.partition_by(SLICE, as_dict=True, maintain_order=True).items():
-            content = chunk.drop(SLICE)
-            if len(index.slices.get(int(start), ())) >= MAX_CHUNKS:
-                content = self.fold.merged(pl.concat([*index.read(state, int(start)), content]), compact=True)
-                index.drop(state, int(start))
-            index.append(state, int(start), content)
+    def _merged(self, partials: list[pl.DataFrame]) -> pl.DataFrame:
+        return self.fold.merged(pl.concat(partials), compact=True)
 
-    def _fire(self, state: Segments, index: _Index, watermark: int) -> pl.DataFrame | None:
-        ends = self._ends(index, watermark)
-        if not ends:
-            return None
-        size = self.assigner.size
-        needed = sorted(start for start in index.slices if ends[0] - size <= start < ends[-1])
-        content = {start: self.fold.merged(pl.concat(index.read(state, start))) for start in needed}
+    def _store(self, slices: Slices, fresh: pl.DataFrame) -> None:
+        for (start,), chunk in fresh.partition_by(SLICE, as_dict=True, maintain_order=True).items():
+            slices.add(int(start), chunk.drop(SLICE))
+
+    def _fire(self, slices: Slices, watermark: int) -> pl.DataFrame | None:
         fired = []
-        for end in ends:
-            held = [content[start] for start in needed[bisect_left(needed, end - size) : bisect_left(needed, end)]]
-            if held:
-                merged = self.fold.merged(pl.concat(held)) if len(held) > 1 else held[0]
-                fired.append(single_pane(self.fold.results(merged), start=end - size, end=end))
+        for end in self._ends(slices, watermark):
+            held = slices.window(end)
+            if held is not None:
+                fired.append(single_pane(self.fold.results(held), start=end - self.assigner.size, end=end))
         return pl.concat(fired) if fired else None
 
-    def _ends(self, index: _Index, watermark: int) -> list[int]:
+    def _ends(self, slices: Slices, watermark: int) -> list[int]:
         """The ends in (watermark before, watermark] of windows that hold a slice; a gap costs nothing."""
         size, every, offset = self.assigner.size, self.assigner.every, self.assigner.offset
+        before = slices.index.watermark
         ends: list[int] = []
-        for start in sorted(index.slices):
-            last_end = start - (start - offset) % every + size
-            low = max(start, index.watermark, ends[-1] if ends else start)
-            ends.extend(range(low + every - (low - offset - size) % every, min(last_end, watermark) + 1, every))
+        for start in sorted(slices.index.slices):
+            low = max(start, before, ends[-1] if ends else start)
+            first = low + every - (low - offset - size) % every
+            ends.extend(range(first, min(slices.last_end(start), watermark) + 1, every))
         return ends
-
-    def _forget(self, state: Segments, index: _Index) -> None:
-        size, every, offset = self.assigner.size, self.assigner.every, self.assigner.offset
-        for start in [start for start in index.slices if start - (start - offset) % every + size <= index.watermark]:
-            index.drop(state, start)
 
     def _late_rows(self, late: pl.DataFrame, watermark: int) -> pl.DataFrame:
         size = self.assigner.size
@@ -183,51 +164,3 @@ def only_pane() -> list[pl.Expr]:
         pl.lit("value").alias(PANE_MODE),
         pl.lit(value=False).alias(IS_RETRACTION),
     ]
-
-
-@dataclass
-class _Index:
-    """What an operator knows about its state without reading it: the chunks of each slice, by number."""
-
-    watermark: int
-    next_chunk: int
-    slices: dict[int, list[int]]
-
-    @classmethod
-    def load(cls, state: Segments) -> _Index:
-        saved = state.get(_INDEX)
-        if saved is None:
-            return cls(watermark=BEGINNING, next_chunk=0, slices={})
-        record: dict[str, Any] = record_from_bytes(saved)
-        slices = {int(start): chunks for start, chunks in record["slices"].items()}
-        return cls(record["watermark"], record["next_chunk"], slices)
-
-    def save(self, state: Segments) -> None:
-        slices = {str(start): chunks for start, chunks in self.slices.items()}
-        record = {"watermark": self.watermark, "next_chunk": self.next_chunk, "slices": slices}
-        state.put(_INDEX, record_to_bytes(record))
-
-    def read(self, state: Segments, start: int) -> list[pl.DataFrame]:
-        frames = []
-        for chunk in self.slices[start]:
-            value = state.get(_name(start, chunk))
-            if value is None:
-                raise StateError(
-                    f"chunk {_name(start, chunk)} of the saved slices is missing",
-                    hint="The checkpoint is incomplete; restore it, or start the job afresh.",
-                )
-            frames.append(frame_from_bytes(value))
-        return frames
-
-    def append(self, state: Segments, start: int, content: pl.DataFrame) -> None:
-        state.put(_name(start, self.next_chunk), frame_to_bytes(content))
-        self.slices.setdefault(start, []).append(self.next_chunk)
-        self.next_chunk += 1
-
-    def drop(self, state: Segments, start: int) -> None:
-        for chunk in self.slices.pop(start):
-            state.delete(_name(start, chunk))
-
-
-def _name(start: int, chunk: int) -> str:
-    return f"slice/{start}/{chunk}"
