@@ -47,7 +47,7 @@ from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.transit.jobs import all_jobs
 from headrace.transit.simulator import Fleet
-from headrace.transit.simulator.arrivals import Disorder
+from headrace.transit.simulator.disorder import Disorder
 from headrace.transit.simulator.feed import simulate
 from headrace.transit.topics import VEHICLE_POSITIONS, topics
 from headrace.windows import count, sliding

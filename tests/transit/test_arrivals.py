@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, get_args
+
 import polars as pl
 import pytest
 
 from headrace.errors import PlanError
-from headrace.transit.simulator import Fleet
-from headrace.transit.simulator.arrivals import Arrivals, Disorder
+from headrace.transit.simulator import Arrivals, Disorder, Fleet
+from headrace.transit.simulator.disorder import Roads, Stalls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def take_all(disorder: Disorder, steps: list[int], vehicles: int = 80, seed: int = 5) -> pl.DataFrame:
@@ -61,6 +66,68 @@ def test_the_delays_are_those_asked_for() -> None:
     assert waited.median() == pytest.approx(0.11, rel=0.15)
     assert (waited > 3).mean() == pytest.approx(0.1 * 0.87, rel=0.2)
     assert 29 < waited.max() < 33
+
+
+def test_a_stalled_vehicle_reports_in_a_burst_and_in_order() -> None:
+    stalls = Disorder(delay=0.05, spread=0, late_share=0, duplicate_share=0, stalls=(Stalls(60, 20, 20),))
+    arrived = take_all(stalls, [100, 100, 100])
+    late = arrived.with_columns(late=(pl.col("arrival_time") - pl.col("event_time")).dt.total_microseconds() / 1e6)
+    # A third of the time is spent in stalls; who reports in one waits for its end, ten seconds on average.
+    assert (late["late"] > 0.1).mean() == pytest.approx(1 / 3, abs=0.12)
+    assert late.filter(pl.col("late") > 0.1)["late"].mean() == pytest.approx(10, abs=1.5)
+    assert 19 < late["late"].max() < 20.2
+    for _, rows in late.sort("event_time").group_by("vehicle_id"):
+        assert (rows["arrival_time"].diff().dt.total_microseconds().fill_null(0) > -100_000).all()
+    bad = late.group_by("vehicle_id").agg((pl.col("late") > 0.1).mean())["late"]
+    assert bad.min() < 0.3 < 0.6 < bad.max()
+
+
+def test_what_is_late_does_not_depend_on_how_the_seconds_are_cut() -> None:
+    one, other = take_all(Disorder.hsl(overlap=12), [1] * 40), take_all(Disorder.hsl(overlap=12), [7, 30, 3])
+    keys = ["vehicle_id", "event_time", "arrival_time"]
+    assert one.sort(keys).equals(other.sort(keys))
+
+
+def test_an_archive_repeats_itself_where_its_pieces_overlap() -> None:
+    fleet = Fleet(vehicles=300, seed=5)
+    arrived = Arrivals(fleet, Disorder.hsl(duplicate_share=0, overlap=12), stop_events=False)
+    positions = pl.concat([arrived.take(300).positions for _ in range(4)])
+    twice = positions.filter(positions.is_duplicated())
+    assert twice.height / 2 / (300 * 1200) == pytest.approx(0.02, rel=0.15)
+    second = twice["arrival_time"].dt.epoch("s") % 300
+    assert second.max() < 12
+
+
+def test_a_bus_says_late_when_it_moved_off() -> None:
+    fleet = Fleet(vehicles=100, seed=5)
+    arrivals = Arrivals(fleet, Disorder(delay=0.05, spread=0, late_share=0, duplicate_share=0))
+    events = pl.concat([arrivals.take(900).stop_events, arrivals.rest().stop_events])
+    events = events.with_columns(late=(pl.col("arrival_time") - pl.col("event_time")).dt.total_milliseconds() / 1000)
+    moved = events.filter((pl.col("event_type") == "PDE") & (pl.col("mode") == "bus"))
+    assert moved["late"].min() > 3
+    assert moved["late"].median() == pytest.approx(10, abs=4)
+    others = events.filter((pl.col("event_type") != "PDE") | (pl.col("mode") == "tram"))
+    assert others["late"].max() < 0.06
+
+
+@pytest.mark.parametrize("name", get_args(Roads))
+def test_disorder_has_names(name: str) -> None:
+    assert isinstance(Disorder.named(name), Disorder)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Disorder.named("sunny"),
+        lambda: Disorder(stalls=(Stalls(10, 1, 20),)),
+        lambda: Disorder(stalls=(Stalls(100, 0, 2),)),
+        lambda: Disorder(latency=((0, 0.1), (0.5, 0.05), (1, 1))),
+        lambda: Disorder(latency=((0, 0.1), (0.5, 0.5))),
+    ],
+)
+def test_disorder_that_makes_no_sense_is_refused(wrong: Callable[[], Disorder]) -> None:
+    with pytest.raises(PlanError, match=r"sunny|stalls|latency"):
+        wrong()
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,19 @@ import h3
 import polars as pl
 import pytest
 
+from headrace import sql
+from headrace.cep.measures import last
+from headrace.events import VehiclePosition
 from headrace.inprocess import Runner
+from headrace.stream import Stream
+from headrace.time import bounded
 from headrace.transit.jobs import all_jobs
+from headrace.transit.jobs.emergency_stop_pattern import emergency_stop
+from headrace.transit.jobs.emergency_stop_sql import QUERY
 from headrace.transit.simulator import Fleet
-from headrace.transit.simulator.arrivals import Arrivals, Disorder
+from headrace.transit.simulator.arrivals import Arrivals
+from headrace.transit.simulator.disorder import Disorder
+from headrace.transit.topics import VEHICLE_POSITIONS
 
 PATTERN, SQL = "emergency-stop-pattern", "emergency-stop-sql"
 #: Reports overtake each other, by less than the second that the jobs wait for them, and some come twice.
@@ -68,8 +77,9 @@ def test_every_planted_stop_is_found_and_no_other(fleet: Fleet, stops: pl.DataFr
         assert timedelta(seconds=-0.5) < late < timedelta(seconds=1.01)
         assert seen["event_time"] == seen["stopped"]
         assert seen["line"] == true["line"]
-        assert seen["speed"] == pytest.approx(true["speed"], abs=0.6)
-        assert seen["deceleration"] == pytest.approx(true["deceleration"], rel=0.1)
+        # The last report before may be up to a second old, and vehicles drift in traffic.
+        assert seen["speed"] == pytest.approx(true["speed"], abs=1.1)
+        assert seen["deceleration"] == pytest.approx(true["deceleration"], abs=1.1)
         assert true["speed"] / true["deceleration"] - 1.1 < seen["duration"] < 10
         place = (seen["latitude"], seen["longitude"])
         assert place == (pytest.approx(true["latitude"], abs=1e-4), pytest.approx(true["longitude"], abs=2e-4))
@@ -82,6 +92,28 @@ def test_both_jobs_agree_where_reports_are_late_lost_and_without_a_position() ->
     found = found_by(PATTERN, batches)
     assert 5 < found.height <= rough.emergency_stops(0, 1800).height
     assert found_by(SQL, batches).rows() == found.rows()
+
+
+def patient(name: str) -> Stream:
+    """A job that waits until the latest report of HSL's feed must have arrived."""
+    positions = Stream.topic(VEHICLE_POSITIONS, VehiclePosition).watermark(bounded("3min"), idle_after="5min")
+    if name == SQL:
+        return sql(QUERY, {"positions": positions})
+    return positions.key_by("vehicle_id").match(emergency_stop).select(stopped=last("stopped.event_time"))
+
+
+@pytest.mark.parametrize("name", [PATTERN, SQL])
+def test_who_waits_long_enough_finds_exactly_the_truth_in_a_feed_like_the_real_one(name: str) -> None:
+    fleet = Fleet(vehicles=60, seed=5, emergency_rate=1, gps_noise=5, gps_loss=0.03)
+    runner = Runner(patient(name), key_groups=2)
+    batches = arrivals(fleet, Disorder.hsl(duplicate_share=0.02, overlap=12), steps=9, seconds=200)
+    late = pl.concat(batches).filter(pl.col("ingestion_time") - pl.col("event_time") > timedelta(seconds=1))
+    assert late.height > 1000
+    found = pl.concat([*(runner.step(batch).results for batch in batches), runner.finish().results])
+    truth = fleet.emergency_stops(0, 1790)
+    seen = found.sort("stopped", "vehicle_id")
+    assert seen["vehicle_id"].to_list() == truth.sort("stopped", "vehicle_id")["vehicle_id"].to_list()
+    assert seen.height > 15
 
 
 @pytest.mark.parametrize("name", [PATTERN, SQL])

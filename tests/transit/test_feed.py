@@ -5,14 +5,15 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
 from headrace.broker import Connection, EmbeddedBroker, Topics, TopicSpec
 from headrace.errors import BrokerError, PlanError
 from headrace.events import Codec, StopEvent, VehiclePosition
-from headrace.transit.simulator import Fleet
-from headrace.transit.simulator.arrivals import Arrivals, Disorder
+from headrace.transit.simulator import Arrivals, Disorder, Fleet
 from headrace.transit.simulator.feed import Feed, FeedReport, simulate
+from headrace.transit.simulator.writers import EventWriter
 from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def run(
     basket = Basket(clock, seconds_per_event=slow)
     fleet = Fleet(vehicles=vehicles, seed=4)
     reports: list[FeedReport] = []
-    feed = Feed(Arrivals(fleet, disorder), basket, speed=speed, seconds=seconds, clock=clock)
+    feed = Feed(Arrivals(fleet, disorder), EventWriter(basket), speed=speed, seconds=seconds, clock=clock)
     last = feed.run(Wait(clock), reports.append)
     assert reports[-1] == last
     assert basket.flushed
@@ -136,7 +137,7 @@ def test_as_fast_as_possible_is_never_behind() -> None:
 def test_the_feed_stops_when_it_is_told_and_delivers_what_it_has_sent() -> None:
     clock = Clock()
     basket, stop = Basket(clock), Wait(clock)
-    feed = Feed(Arrivals(Fleet(vehicles=10)), basket, clock=clock)
+    feed = Feed(Arrivals(Fleet(vehicles=10)), EventWriter(basket), clock=clock)
 
     def enough(report: FeedReport) -> None:
         if report.elapsed > 3:
@@ -166,9 +167,8 @@ def test_json_is_marked_and_binary_needs_no_mark() -> None:
     found = {}
     for encoding in ("binary", "json"):
         basket = Basket(Clock())
-        Feed(Arrivals(Fleet(vehicles=5)), basket, speed=math.inf, seconds=2, encoding=encoding).run(
-            threading.Event(), print
-        )
+        writer = EventWriter(basket, encoding=encoding)
+        Feed(Arrivals(Fleet(vehicles=5)), writer, speed=math.inf, seconds=2).run(threading.Event(), print)
         found[encoding] = (basket.headers, Codec().decode(basket.of(VEHICLE_POSITIONS), types=[VehiclePosition]).frame)
     assert found["binary"][0] == {None}
     assert found["json"][0] == {(("headrace-encoding", b"json"),)}
@@ -178,7 +178,7 @@ def test_json_is_marked_and_binary_needs_no_mark() -> None:
 @pytest.mark.parametrize("speed", [0.0, -1.0, math.nan])
 def test_a_speed_that_cannot_be_is_refused(speed: float) -> None:
     with pytest.raises(PlanError, match="speed"):
-        Feed(Arrivals(Fleet(vehicles=1)), Basket(Clock()), speed=speed)
+        Feed(Arrivals(Fleet(vehicles=1)), EventWriter(Basket(Clock())), speed=speed)
 
 
 def test_speed_and_rate_together_are_refused() -> None:
@@ -192,6 +192,36 @@ def test_speed_and_rate_together_are_refused() -> None:
 def test_a_broker_that_is_not_there_is_named() -> None:
     with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
         simulate(Fleet(vehicles=1), Connection(bootstrap="127.0.0.1:1"), duration=1)
+
+
+@pytest.mark.parametrize(("speed", "times"), [(1.0, 3), (math.inf, 40)])
+def test_copies_are_other_vehicles_at_the_same_places_and_times(speed: float, times: int) -> None:
+    clock = Clock()
+    baskets = []
+    for copies in (1, times):
+        basket = Basket(clock)
+        arrivals = Arrivals(Fleet(vehicles=6, seed=4), Disorder.hsl())
+        feed = Feed(arrivals, EventWriter(basket, copies=copies), speed=speed, seconds=30, clock=clock)
+        last = feed.run(Wait(clock), lambda _: None)
+        assert last.events == len(basket.sent)
+        baskets.append(basket)
+    for topic, kind in ((VEHICLE_POSITIONS, VehiclePosition), (STOP_EVENTS, StopEvent)):
+        one, many = (Codec().decode(basket.of(topic), types=[kind]).frame for basket in baskets)
+        assert many.height == times * one.height > 0
+        assert many["vehicle_id"].n_unique() == times * one["vehicle_id"].n_unique()
+        assert many.select((pl.col("vehicle_id") == pl.format("{}/{}", "operator", "vehicle_number")).all()).item()
+        identity = ["vehicle_id", "vehicle_number"]
+        # Everything else is the same, so many times, at the same moments.
+        keys = ["ingestion_time", "event_time", "line_number", "journey_number"]
+        same, alone = (frame.drop(identity).sort(keys) for frame in (many, pl.concat([one] * times)))
+        assert same.equals(alone)
+        assert many["ingestion_time"].is_sorted()
+
+
+@pytest.mark.parametrize("copies", [0, -3, 10**6])
+def test_a_number_of_copies_that_cannot_be_is_refused(copies: int) -> None:
+    with pytest.raises(PlanError, match="copies"):
+        EventWriter(Basket(Clock()), copies=copies)
 
 
 @pytest.mark.broker

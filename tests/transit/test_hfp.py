@@ -111,7 +111,7 @@ def test_topics(topic: str, place: Place) -> None:
     "topic",
     ["", "/", "hfp/v2/x", "/hfp/v3/journey/ongoing/vp/bus/0018/01029", "/hfp/v2/journey/ongoing/vp/bus/0018",
      "/hfp/v2/journey/ongoing/vp/bus/x/1", "/hfp/v2/journey/ongoing/vp/bus/1/-1", "/hfp/v1/journey/ongoing/bus/1",
-     "/hfp/v2/journey/ongoing/vp/bus/1/123456", "/hfp/v2/journey/ongoing/vp/bus/1/\u0663"],
+     "/hfp/v2/journey/ongoing/vp/bus/1/1234567890", "/hfp/v2/journey/ongoing/vp/bus/1/\u0663"],
 )  # fmt: skip
 def test_topics_that_are_none(topic: str) -> None:
     assert cause(message(topic=topic or "\0")) is Cause.UNKNOWN_TOPIC

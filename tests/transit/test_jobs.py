@@ -10,8 +10,7 @@ from tests.transit.reference import Answer, Watched, answer_of, distribution, ro
 
 from headrace.inprocess import Runner
 from headrace.transit.jobs import all_jobs
-from headrace.transit.simulator import Fleet
-from headrace.transit.simulator.arrivals import Arrivals, Disorder
+from headrace.transit.simulator import Arrivals, Disorder, Fleet
 from headrace.transit.topics import topics
 
 if TYPE_CHECKING:

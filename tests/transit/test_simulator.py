@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,9 @@ from headrace.errors import PlanError
 from headrace.geo import distance
 from headrace.transit.simulator import POSITION_SCHEMA, STOP_SCHEMA, Fleet
 from headrace.transit.simulator.helsinki import helsinki
+from headrace.transit.simulator.milestones import EVENTS, STOP_EVENTS
 from headrace.transit.simulator.network import Line, Network
+from headrace.transit.simulator.service import needed
 
 VEHICLES = 200
 START = datetime(2025, 9, 1, 5, tzinfo=UTC)
@@ -56,7 +60,7 @@ def test_the_columns_are_those_of_the_schemas(fleet: Fleet) -> None:
     assert fleet.stop_events(5).schema == STOP_SCHEMA
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(st.integers(0, 100_000), st.integers(1, 50), st.integers(0, 5))
 def test_a_second_is_the_same_however_it_is_reached(second: int, vehicles: int, seed: int) -> None:
     fleet = Fleet(vehicles=vehicles, seed=seed)
@@ -64,8 +68,8 @@ def test_a_second_is_the_same_however_it_is_reached(second: int, vehicles: int, 
     fleet.positions(second + 7000)
     together = fleet.positions(second - 1, seconds=3)
     assert alone.equals(together.slice(vehicles, vehicles))
-    alone = pl.concat([fleet.stop_events(second + k) for k in reversed(range(8))][::-1])
-    assert alone.equals(fleet.stop_events(second, seconds=8))
+    alone = pl.concat([fleet.happenings(second + k)[0] for k in reversed(range(8))][::-1])
+    assert alone.equals(fleet.happenings(second, seconds=8)[0])
 
 
 def test_another_seed_is_another_day() -> None:
@@ -111,25 +115,33 @@ def test_vehicles_face_where_they_go(moves: pl.DataFrame) -> None:
 
 
 def test_acceleration_is_bounded_and_explains_the_speed(moves: pl.DataFrame) -> None:
-    assert moves["acceleration"].is_between(-5.1, 1.3).all()
+    assert moves["acceleration"].is_between(-6, 2.6).all()
     ordinary = moves.filter(pl.col("acceleration") > -1)
-    assert (ordinary["speed"] - ordinary["speed_before"]).max() < 1.3
+    assert (ordinary["speed"] - ordinary["speed_before"]).max() < 2.6
     brakes = moves.filter(pl.col("acceleration") < -2)
     assert brakes.height > 50
-    assert (brakes["speed"] < brakes["speed_before"]).all()
+    # In the first second of braking a vehicle may have gained a little before.
+    assert (brakes["speed"] < brakes["speed_before"] + 0.8).all()
 
 
 def test_doors_open_only_at_a_stop(half_hour: pl.DataFrame) -> None:
     opened = half_hour.filter("doors_open")
     assert opened["speed"].max() == 0
     assert opened["stop"].null_count() == 0
-    assert half_hour.filter(pl.col("speed") > 0)["stop"].null_count() == half_hour.filter(pl.col("speed") > 0).height
-    assert half_hour["doors_open"].mean() == pytest.approx(0.3, abs=0.15)
+    at_stop = half_hour.filter(pl.col("stop").is_not_null())
+    assert (at_stop["stop"] == at_stop["next_stop"]).all()
+    assert half_hour["doors_open"].mean() == pytest.approx(0.13, abs=0.06)
 
 
 def test_delays_stay_plausible(half_hour: pl.DataFrame) -> None:
-    assert half_hour["delay"].is_between(-130, 300).all()
-    assert half_hour["delay"].std() > 20
+    known = half_hour.filter(pl.col("delay").is_not_null())
+    assert known["delay"].is_between(-600, 1200).all()
+    assert known["delay"].std() > 40
+    assert known["delay"].median() == pytest.approx(10, abs=40)
+    # Who waits for an assignment knows neither how late it is nor how far it has come.
+    upcoming = half_hour.filter(pl.col("temporal_type") == "upcoming")
+    assert upcoming.height == half_hour["delay"].null_count() == half_hour["odometer"].null_count() > 0
+    assert upcoming["speed"].max() == 0
 
 
 def emergency_stops_seen(half_hour: pl.DataFrame) -> list[tuple[str, datetime]]:
@@ -170,40 +182,100 @@ def test_emergency_stops_happen_where_they_are_told(fleet: Fleet, half_hour: pl.
     assert truth["speed"].min() >= 10
 
 
-def test_there_are_no_emergency_stops_when_they_are_off() -> None:
-    calm = Fleet(vehicles=VEHICLES, seed=3, emergency_rate=0, gps_loss=0)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nobody_else_stops_that_fast(seed: int) -> None:
+    """However many reports are lost: between 10 m/s and less than 1 m/s lie more than ten seconds."""
+    calm = Fleet(vehicles=300, seed=seed, emergency_rate=0, gps_loss=0)
     assert calm.emergency_stops(0, 7200).height == 0
-    day = pl.concat([calm.positions(second, seconds=60) for second in range(0, 600, 60)]).sort(
-        "vehicle_id", "event_time"
-    )
-    assert emergency_stops_seen(day) == []
+    reports = pl.concat([calm.positions(second, seconds=100) for second in range(0, 5400, 100)])
+    fast = pl.when(pl.col("speed") >= 10).then("event_time").forward_fill().over("vehicle_id")
+    stopped = reports.with_columns(fast=fast).filter(pl.col("speed") < 1)
+    since = (stopped["event_time"] - stopped["fast"]).dt.total_milliseconds()
+    assert since.null_count() < stopped.height
+    assert since.min() > 10_000
+    assert (reports["speed"] >= 10).mean() > 0.1
 
 
-def test_arrivals_and_departures_take_turns_at_the_stops_of_the_line(fleet: Fleet) -> None:
-    events = fleet.stop_events(0, seconds=600).sort("vehicle_id", "event_time")
-    assert set(events["event_type"]) == {"ARS", "DEP"}
-    assert events["event_time"].is_between(START, START + timedelta(seconds=600), closed="left").all()
-    previous = events.with_columns(
-        pl.col("event_type", "stop", "next_stop", "direction").shift(1).over("vehicle_id").name.suffix("_before")
-    ).filter(pl.col("event_type_before").is_not_null())
-    assert (previous["event_type"] != previous["event_type_before"]).all()
-    arrived = previous.filter(pl.col("event_type") == "ARS")
-    assert (arrived["stop"] == arrived["next_stop_before"]).all()
-    left = previous.filter(pl.col("event_type") == "DEP")
-    assert (left["stop"] == left["stop_before"]).all()
-    assert (left["next_stop"] != left["stop"]).all()
+#: What happens at a stop, in order: served or passed; at the first stop, at the last.
+VISIT = re.compile(r"(DUE ARR (ARS DOO DOC (WAIT )?PDE |PAS )DEP )")
+TRIP = re.compile(rf"(DA BA )?VJA ({VISIT.pattern})+DUE ARR ARS DOO DOC VJOUT (BOUT DOUT )?")
+
+
+def test_events_follow_each_other_as_they_do_at_stops(fleet: Fleet) -> None:
+    events, who = fleet.happenings(0, seconds=7200)
+    assert set(events["event_type"]) == set(EVENTS)
+    assert events["event_time"].is_sorted()
+    assert events["event_time"].is_between(START, START + timedelta(seconds=7200), closed="left").all()
+    assert (events["vehicle_id"] == fleet.vehicle_ids.gather(who)).all()
+    trips = 0
+    for _, rows in events.filter(~pl.col("event_type").is_in(["TLR", "TLA"])).group_by("vehicle_id"):
+        story = " ".join(rows["event_type"]) + " "
+        # From the first beginning of a trip to the last one, everything is whole trips.
+        begins = [found.start() for found in re.finditer(r"(DA BA )?VJA", story)]
+        whole = story[begins[0] : begins[-1]]
+        assert re.fullmatch(rf"({TRIP.pattern})*", whole), whole[:300]
+        trips += len(begins) - 1
+    assert trips > 200
+
+
+def test_events_name_the_stops_of_the_line_one_after_the_other(fleet: Fleet) -> None:
+    events = fleet.stop_events(0, seconds=900)
+    assert set(events["event_type"]) == set(STOP_EVENTS)
+    left = events.filter(pl.col("event_type") == "DEP")
+    due = events.filter(pl.col("event_type") == "DUE")
+    following = left.join_asof(due, on="event_time", by="vehicle_id", strategy="forward", suffix="_due")
+    same_trip = following.filter(pl.col("trip_start") == pl.col("trip_start_due"))
+    assert same_trip.height > 500
+    assert (same_trip["next_stop"] == same_trip["stop_due"]).all()
+    assert (same_trip["next_stop"] != same_trip["stop"]).all()
+    others = events.filter(pl.col("event_type") != "DEP")
+    assert (others["stop"] == others["next_stop"]).all()
 
 
 def test_stop_events_agree_with_the_timetable_and_the_positions(fleet: Fleet) -> None:
     for second in range(0, 900, 90):
-        events = fleet.stop_events(second)
-        scheduled = events.select(pl.coalesce("scheduled_arrival", "scheduled_departure")).to_series()
-        behind = (events["event_time"] - scheduled).dt.total_milliseconds() / 1000
-        assert (behind - events["delay"]).abs().max() <= 0.6
-        assert events["speed"].max() < 0.01
-        nearby = events.join(fleet.positions(second), on="vehicle_id", suffix="_reported")
+        events = fleet.stop_events(second, seconds=10)
+        arrived = events.filter(pl.col("event_type") == "ARS")
+        behind = (arrived["event_time"] - arrived["scheduled_arrival"]).dt.total_milliseconds() / 1000
+        assert (behind - arrived["delay"]).abs().max() <= 0.6
+        assert events["scheduled_departure"].dt.microsecond().max() == 0
+        reports = fleet.positions(second, seconds=10).sort("event_time")
+        nearby = events.join_asof(reports, on="event_time", by="vehicle_id", strategy="nearest", suffix="_reported")
+        nearby = nearby.filter(pl.col("latitude_reported").is_not_null())
         gap = nearby.select(distance("latitude", "longitude", "latitude_reported", "longitude_reported")).to_series()
-        assert gap.max() < 1.0
+        assert (gap <= 1.2 * nearby["speed"] + 2).all()
+        doors = nearby.filter(pl.col("event_type").is_in(["DOO", "DOC"]))
+        assert doors["speed"].max() in (0, None)
+
+
+def test_lights_are_asked_once_a_second_until_they_answer(fleet: Fleet) -> None:
+    events, _ = fleet.happenings(0, seconds=1800)
+    asked = events.filter(pl.col("event_type") == "TLR")
+    assert asked["light"].null_count() == 0
+    assert set(asked["mode"]) <= {"tram", "bus"}
+    assert sorted(set(asked["attempt"])) == [1, 2, 3, 4]
+    answers = events.filter(pl.col("event_type") == "TLA")
+    assert 0.3 < answers.height / asked.filter(pl.col("attempt") == 1).height < 0.9
+    assert events.filter(~pl.col("event_type").is_in(["TLR", "TLA"]))["light"].null_count() > 0
+
+
+def test_the_fleet_of_a_weekday_comes_and_goes() -> None:
+    day = Fleet(vehicles=400, seed=2, start=datetime(2025, 9, 1, 0, tzinfo=UTC), service="weekday", gps_loss=0)
+    # Helsinki is three hours ahead; the figures are those of HSL's feed, to the fleet's size.
+    out = {hour: day.positions((hour - 3) * 3600).height for hour in (4, 8, 12, 16, 20, 23)}
+    for hour, count in out.items():
+        assert count == pytest.approx(400 * needed(np.array([hour * 60.0]))[0], rel=0.15, abs=12)
+    assert out[16] > out[8] > out[12] > out[20] > out[23] > out[4]
+    events = day.happenings(2 * 3600, seconds=3600)[0].sort("vehicle_id", "event_time")
+    signed = events.filter(pl.col("event_type").is_in(["DA", "VJA"]))
+    assert signed.filter(pl.col("event_type") == "DA").height > 100
+    # Who was not there before signs on, before anything else.
+    early = set(day.positions(2 * 3600 - 1)["vehicle_id"])
+    first = events.group_by("vehicle_id", maintain_order=True).first().filter(~pl.col("vehicle_id").is_in(early))
+    assert set(first["event_type"]) == {"DA"}
+    seen = day.positions(3 * 3600, seconds=2)
+    assert seen["vehicle_id"].n_unique() < 400
+    assert day.positions(3 * 3600).equals(seen.head(day.positions(3 * 3600).height))
 
 
 def test_lost_positions_are_null_for_about_the_share_asked_for() -> None:
@@ -213,7 +285,7 @@ def test_lost_positions_are_null_for_about_the_share_asked_for() -> None:
     assert lost.mean() == pytest.approx(0.02, rel=0.3)
     gone = frames.filter(lost)
     assert gone["longitude"].null_count() == gone["speed"].null_count() == gone["heading"].null_count() == gone.height
-    assert set(gone["location_source"]) == {"N/A"}
+    assert set(gone["location_source"]) == {"ODO"}
     assert frames.filter(~lost)["longitude"].null_count() == 0
 
 
@@ -242,6 +314,7 @@ def test_trips_are_named_by_local_time_and_operating_day() -> None:
         ({"emergency_rate": 1.5}, "emergency_rate is 1.5"),
         ({"gps_loss": -0.1}, "gps_loss is -0.1"),
         ({"gps_noise": -1}, "gps_noise is -1"),
+        ({"service": "sunday"}, "service is 'sunday'"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_reason(options: dict[str, Any], message: str) -> None:

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from headrace.errors import ConfigError
+from headrace.ingest import Cause
 from headrace.transit.hfp import HfpProcessor, HfpSettings
 from headrace.transit.hfp_writer import write
 from headrace.transit.simulator import Arrivals, Fleet
@@ -67,10 +68,10 @@ def test_a_fleet_sends_all_that_happens_in_its_time_in_the_order_of_arrival() ->
     assert [m.arrival for m in found] == sorted(m.arrival for m in found)
     assert sum("/vp/" in m.topic for m in found) >= 20 * 30
     result = processed(found)
-    assert not result.dismissed
+    assert {dismissal.cause for dismissal in result.dismissed.values()} <= {Cause.OTHER_EVENT}
     assert found == messages()
     assert found != messages(seed=2)
-    plain = messages(disorder=False, stop_events=False)
+    plain = messages(disorder="none", stop_events=False, elsewhere=False)
     assert len(plain) == 600
     assert {m.arrival % 1000 for m in plain} == {0}
 
@@ -97,6 +98,10 @@ def test_a_fleet_that_begins_now() -> None:
         {"seconds": 0},
         {"start": "soon"},
         {"batch_size": 0},
+        {"disorder": "sunny"},
+        {"service": "sunday"},
+        {"copies": 0},
+        {"gps_loss": 2},
     ],
 )
 def test_settings_that_make_no_sense(wrong: dict[str, Any]) -> None:

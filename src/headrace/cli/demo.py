@@ -238,6 +238,8 @@ def _simulate_words(settings: Settings, connection: Connection) -> list[str]:
         *size,
         *("--speed-up", str(simulator.speed_up)),
         *("--seed", str(simulator.seed)),
+        # With the lateness of a real feed the view would be about late events.
+        *("--lateness", "calm"),
         *("--bootstrap", connection.bootstrap),
     ]
 

@@ -1,14 +1,18 @@
 """`headrace simulate`: a made-up fleet that drives, and writes its events to Kafka.
 
 The fleet is computed for any second of event time by itself, from the seed alone. Without `--start` event time is the
-time of day, so that a second run finds the vehicles where a fleet that had never stopped would be.
+time of day, so that a second run finds the vehicles where a fleet that had never stopped would be. With `--to` the same
+reports leave as the HFP messages that vehicles would publish. The truth about emergency stops is written beside them.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,10 +23,13 @@ from headrace.cli.moments import moment
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 from headrace.cli.reports import Encoding
 from headrace.cli.stopping import stop_on_signals
+from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
+    from headrace.broker import Connection
     from headrace.config import Settings
     from headrace.transit.simulator.feed import FeedReport
+    from headrace.transit.simulator_connector import SimulatorSettings
 
 _REPORT_SECONDS = 5.0
 
@@ -46,10 +53,26 @@ class _Reporter:
             )
 
 
-def _fleet_size(settings: Settings) -> int:
+class Service(StrEnum):
+    """How many vehicles are out."""
+
+    FLAT = "flat"
+    WEEKDAY = "weekday"
+
+
+class Lateness(StrEnum):
+    """How reports arrive."""
+
+    HSL = "hsl"
+    HSL_ARCHIVE = "hsl-archive"
+    CALM = "calm"
+    NONE = "none"
+
+
+def _fleet_size(settings: Settings, copies: int) -> int:
     if settings.simulator.rate is None:
         return settings.simulator.vehicles
-    return max(1, round(settings.simulator.rate / settings.simulator.speed_up))
+    return max(1, round(settings.simulator.rate / settings.simulator.speed_up / copies))
 
 
 def simulate(
@@ -84,6 +107,30 @@ def simulate(
         ),
     ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="Do not wait for the clock; needs --for.")] = False,
+    copies: Annotated[
+        int, typer.Option("--copies", metavar="N", min=1, help="N-fold load, by vehicles of other numbers.")
+    ] = 1,
+    service: Annotated[
+        Service, typer.Option("--service", help="All vehicles at all times, or as many as at that time of a weekday.")
+    ] = Service.FLAT,
+    lateness: Annotated[
+        Lateness, typer.Option("--lateness", help="How late, doubled and out of order reports arrive.")
+    ] = Lateness.HSL,
+    emergencies: Annotated[
+        float, typer.Option("--emergencies", metavar="RATE", help="Emergency stops per tram or bus and hour, 0 to 1.")
+    ] = 0.05,
+    gps_loss: Annotated[
+        float, typer.Option("--gps-loss", metavar="SHARE", help="Share of the time without a position.")
+    ] = 0.002,
+    gps_noise: Annotated[
+        float, typer.Option("--gps-noise", metavar="METRES", help="How far reported positions are off.")
+    ] = 2.0,
+    truth: Annotated[
+        Path | None,
+        typer.Option(
+            "--truth", metavar="FILE", help="Write what is true about emergency stops there.", show_default=False
+        ),
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -111,56 +158,90 @@ def simulate(
         simulator__speed_up=(speed_up, "--speed-up"),
         simulator__seed=(seed, "--seed"),
     )
-    if to is not None:
-        _send_messages(to, settings, start=start, seconds=seconds, fast=fast, json=json)
-        return
-    connection = connect(settings)
 
+    from headrace.transit.simulator_connector import SimulatorSettings
+
+    begin = datetime.now(UTC) if start is None else moment(start, now=datetime.now(UTC), option="--start")
+    if truth is None and to is not None and "://" not in to:
+        truth = beside(to)
+    try:
+        chosen = SimulatorSettings(
+            vehicles=_fleet_size(settings, copies),
+            seed=settings.simulator.seed,
+            start="" if start is None else begin.isoformat(),
+            seconds=seconds,
+            speed=math.inf if fast else settings.simulator.speed_up,
+            service=service.value,
+            disorder=lateness.value,
+            copies=copies,
+            emergency_rate=emergencies,
+            gps_loss=gps_loss,
+            gps_noise=gps_noise,
+            truth="" if truth is None else str(truth),
+        )
+    except ConfigError as error:  # here it was typed, not configured
+        raise UsageError(error.message, hint=error.hint) from error
+    if to is not None:
+        _send_messages(to, chosen, json=json)
+    else:
+        _send_events(chosen, connect(settings), begin, encoding=encoding, json=json)
+
+
+def beside(path: str) -> Path:
+    """Where the truth about a recording goes.
+
+    >>> beside("runs/monday.dump.gz").as_posix()
+    'runs/monday.truth.jsonl'
+    """
+    file = Path(path)
+    return file.with_name(file.name.removesuffix(".gz").removesuffix(".dump") + ".truth.jsonl")
+
+
+def _send_events(
+    chosen: SimulatorSettings, connection: Connection, begin: datetime, *, encoding: Encoding, json: bool
+) -> None:
+    """Send the fleet's reports as events to Kafka."""
     from headrace.cli.topics import make_topics
-    from headrace.transit.simulator import Fleet
+    from headrace.transit.simulator import Disorder, TruthFile
     from headrace.transit.simulator.feed import simulate as feed
 
     make_topics(connection)
-    begin = datetime.now(UTC) if start is None else moment(start, now=datetime.now(UTC), option="--start")
-    # The first second of a fleet is that of a day, so that its vehicles are where they would be at this time of day.
-    midnight = begin.replace(hour=0, minute=0, second=0, microsecond=0)
-    size = _fleet_size(settings)
-    fleet = Fleet(vehicles=size, seed=settings.simulator.seed, start=midnight)
-    terminal.note(f"{size:,} vehicles drive from {begin:%Y-%m-%d %H:%M:%S} UTC; events go to {connection.bootstrap}")
-    report = _Reporter(json=json)
-    with stop_on_signals() as stop:
+    fleet, first = chosen.fleet(begin)
+    size = f"{chosen.vehicles:,} vehicles" + (f" and {chosen.copies - 1:,} copies of each" if chosen.copies > 1 else "")
+    terminal.note(f"{size} drive from {begin:%Y-%m-%d %H:%M:%S} UTC; events go to {connection.bootstrap}")
+    with ExitStack() as stack:
+        truth = None
+        if chosen.truth:
+            truth = stack.enter_context(TruthFile(chosen.truth, fleet, first=first, copies=chosen.copies))
+        stop = stack.enter_context(stop_on_signals())
         last = feed(
             fleet,
             connection,
-            speed=math.inf if fast else settings.simulator.speed_up,
-            duration=seconds,
-            first=int((begin - midnight).total_seconds()),
+            speed=chosen.speed,
+            duration=chosen.seconds,
+            first=first,
+            disorder=Disorder.named(chosen.disorder),
+            copies=chosen.copies,
+            truth=truth,
             encoding="json" if encoding is Encoding.JSON else "binary",
             stop=stop,
-            report=report,
+            report=_Reporter(json=json),
         )
     if not json:
         terminal.line(
             f"Sent {last.positions:,} positions and {last.stop_events:,} stop events in {last.elapsed:.1f} s."
         )
+        if truth is not None:
+            terminal.note(f"{truth.stops:,} emergency stops are in {truth.path}")
         terminal.note("See them: headrace tail input.vehicle-position")
     stop.finish()
 
 
-def _send_messages(
-    to: str, settings: Settings, *, start: str | None, seconds: int | None, fast: bool, json: bool
-) -> None:
+def _send_messages(to: str, chosen: SimulatorSettings, *, json: bool) -> None:
     """Send the fleet's reports as HFP messages to an MQTT broker or into a file."""
     from headrace.ingest.publisher import sink
-    from headrace.transit.simulator_connector import SimulatorConnector, SimulatorSettings
+    from headrace.transit.simulator_connector import SimulatorConnector
 
-    chosen = SimulatorSettings(
-        vehicles=_fleet_size(settings),
-        seed=settings.simulator.seed,
-        start="" if start is None else moment(start, now=datetime.now(UTC), option="--start").isoformat(),
-        seconds=seconds,
-        speed=math.inf if fast else settings.simulator.speed_up,
-    )
     connector = SimulatorConnector(chosen)
     began = shown = time.monotonic()
     count = 0
@@ -184,6 +265,8 @@ def _send_messages(
         terminal.record({"event": "messages", "messages": count, "elapsed": elapsed, "to": out.place})
     else:
         terminal.line(f"Sent {count:,} HFP messages to {out.place} in {elapsed:.1f} s.")
+        if chosen.truth:
+            terminal.note(f"What is true about emergency stops is in {chosen.truth}")
         if "://" not in out.place:
             terminal.note(f"Send them again: headrace replay {out.place}")
     stop.finish()

@@ -53,7 +53,8 @@ COPY_STEP = 100_000
 _MAX_COPY = (2**31 - 1) // COPY_STEP - 1
 
 _CLOCK = re.compile(r"\d\d:\d\d")
-_NUMBER = re.compile(r"[0-9]{1,5}")
+#: HFP has four digits for operators and five for vehicles; copies of simulated vehicles have more.
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _STOP_SCHEMA = Layout(StopEvent.DESCRIPTOR).schema
 _POSITION_SCHEMA = Layout(VehiclePosition.DESCRIPTOR).schema
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ARRIVAL_TIME = "arrival_time"
+_METRES_PER_DEGREE = 111_195.0
 _TIMES = {"ttarr": "scheduled_arrival", "ttdep": "scheduled_departure"}
 
 
@@ -25,7 +26,8 @@ def write(events: pl.DataFrame) -> Iterator[RawMessage]:
 
     Args:
         events: Columns of `VehiclePosition`, or of `StopEvent` with its `event_type`; `event_time`, and `arrival_time`
-            where a message's arrival is known.
+            where a message's arrival is known. Events at traffic lights (TLR, TLA) have the light's number as `light`
+            and the number of the request as `attempt`, those of drivers a `block`.
 
     >>> from datetime import UTC, datetime
     >>> frame = pl.DataFrame({"event_time": [datetime(2020, 9, 21, 3, tzinfo=UTC)], "operator": 40, "speed": 0.57})
@@ -35,25 +37,41 @@ def write(events: pl.DataFrame) -> Iterator[RawMessage]:
     >>> message.payload[:43]
     b'{"VP":{"desi":null,"dir":null,"oper":null,"'
     """
+    frame = written(events)
+    return map(RawMessage, *(frame[name].to_list() for name in ("topic", "payload", "arrival")))
+
+
+def written(events: pl.DataFrame) -> pl.DataFrame:
+    """Write events as `write` does, in columns: `topic`, `payload`, and `arrival` in microseconds since the epoch.
+
+    Args:
+        events: As for `write`.
+    """
     frame = events.with_columns(
         pl.lit(None, kind).alias(name) for name, kind in _DEFAULTS.items() if name not in events.columns
     )
     event = pl.col("event_type") if "event_type" in events.columns else pl.lit(POSITION)
-    arrival = pl.col(ARRIVAL_TIME if ARRIVAL_TIME in events.columns else "event_time")
+    topic = _topic(event)
     body = [*_BODY, *(_time(column).alias(key) for key, column in _TIMES.items() if column in events.columns)]
-    written = frame.select(
-        _topic(event).alias("topic"),
-        (pl.concat_str(pl.lit('{"'), event, pl.lit('":')) + pl.struct(body).struct.json_encode() + "}").alias(
-            "payload"
-        ),
-        arrival.dt.timestamp("us").alias("arrival"),
+    payload = _payload(event, body)
+    if "light" in events.columns:
+        at_light, asked = pl.col("light").is_not_null(), event == "TLR"
+        topic = pl.when(at_light).then(topic + "/" + pl.col("light").cast(pl.String)).otherwise(topic)
+        payload = (
+            pl.when(at_light & asked)
+            .then(_payload(event, [*_BODY, *_REQUEST]))
+            .when(at_light)
+            .then(_payload(event, [*_BODY, *_REQUEST, *_ANSWER]))
+            .otherwise(_payload(event, [*_BODY, *_DRIVER]))
+        )
+    arrival = pl.col(ARRIVAL_TIME if ARRIVAL_TIME in events.columns else "event_time")
+    return frame.select(
+        topic.alias("topic"), payload.cast(pl.Binary).alias("payload"), arrival.dt.timestamp("us").alias("arrival")
     )
-    return map(
-        RawMessage,
-        written["topic"].to_list(),
-        written["payload"].cast(pl.Binary).to_list(),
-        written["arrival"].to_list(),
-    )
+
+
+def _payload(event: pl.Expr, body: list[pl.Expr]) -> pl.Expr:
+    return pl.concat_str(pl.lit('{"'), event, pl.lit('":'), pl.struct(body).struct.json_encode(), pl.lit("}"))
 
 
 def _topic(event: pl.Expr) -> pl.Expr:
@@ -89,7 +107,7 @@ def _topic(event: pl.Expr) -> pl.Expr:
 
 
 def _geohash() -> pl.Expr:
-    """The place: whole degrees, then a level for each decimal of latitude and longitude; empty without a position."""
+    """The place: what changed, whole degrees, then a level for each decimal of both; empty without a position."""
     latitude, longitude = pl.col("latitude"), pl.col("longitude")
 
     def digit(value: pl.Expr, place: int) -> pl.Expr:
@@ -99,7 +117,25 @@ def _geohash() -> pl.Expr:
     levels += [pl.lit("/"), digit(latitude, 2), digit(longitude, 2)]
     levels += [pl.lit("/"), digit(latitude, 3), digit(longitude, 3)]
     degrees: list[pl.Expr] = [value.floor().cast(pl.Int64).cast(pl.String) for value in (latitude, longitude)]
-    return pl.concat_str(pl.lit("/5/"), degrees[0], pl.lit(";"), degrees[1], *levels).fill_null("/0////")
+    place = pl.concat_str(pl.lit("/"), _level(), pl.lit("/"), degrees[0], pl.lit(";"), degrees[1], *levels)
+    return place.fill_null("/0////")
+
+
+def _level() -> pl.Expr:
+    """The first decimal in which the place differs from that of the second before; 5 if it is none of the first four.
+
+    Where the vehicle was follows from its speed and heading.
+    """
+    turn = pl.col("heading").cast(pl.Float64).radians()
+    degrees = pl.col("speed") / _METRES_PER_DEGREE
+    level: pl.Expr = pl.lit("5")
+    for decimal in (4, 3, 2, 1, 0):
+        changed: pl.Expr = pl.lit(value=False)
+        for name, way in (("latitude", degrees * turn.cos()), ("longitude", 2 * degrees * turn.sin())):
+            now, before = pl.col(name) * 10.0**decimal, (pl.col(name) - way) * 10.0**decimal
+            changed = changed | (now.floor() != before.floor())
+        level = pl.when(changed).then(pl.lit(str(decimal))).otherwise(level)
+    return level
 
 
 def _time(column: str) -> pl.Expr:
@@ -135,6 +171,18 @@ _BODY = (
     pl.col("route"),
     pl.col("occupancy").alias("occu"),
 )
+#: What traffic lights are asked and answer, and what drivers say; the names are those of recorded messages.
+_REQUEST = (
+    pl.col("light").alias("sid"),
+    (pl.col("light") + 700).alias("signal-groupid"),
+    (pl.col("light") % 16).alias("tlp-signalgroupnbr"),
+    ((pl.col("vehicle_number") * 7 + pl.col("light")) % 256).alias("tlp-requestid"),
+    pl.lit("NORMAL").alias("tlp-requesttype"),
+    pl.lit("normal").alias("tlp-prioritylevel"),
+    pl.col("attempt").alias("tlp-att-seq"),
+)
+_ANSWER = (pl.lit("ACK").alias("tlp-decision"),)
+_DRIVER = (pl.lit(1, pl.Int32).alias("dr-type"), pl.col("block"))
 _DEFAULTS = {
     **dict.fromkeys(("line", "operating_day", "trip_start", "location_source", "stop", "route", "headsign"), pl.String),
     **dict.fromkeys(("journey_type", "temporal_type", "mode", "next_stop"), pl.String),

@@ -17,7 +17,7 @@ import polars as pl
 from headrace.transit.gtfs import WEEKDAYS, final_stops
 from headrace.transit.simulator.helsinki import helsinki
 from headrace.transit.simulator.network import STEP
-from headrace.transit.simulator.timetable import STAND, Timetable
+from headrace.transit.simulator.timetable import Timetable
 
 if TYPE_CHECKING:
     from headrace.transit.simulator.network import Network
@@ -138,14 +138,14 @@ def _trips(network: Network) -> pl.DataFrame:
 
 def _stop_times(network: Network, seed: int) -> pl.DataFrame:
     table = Timetable.of(network, seed=seed)
-    standing = np.flatnonzero(table.kind == STAND)
+    plan = table.schedule
     rows = pl.DataFrame(
         {
-            "path": table.path[standing],
-            "stop_id": [str(number) for number in table.stop_ids[table.stop[standing]]],
-            # Seconds since the trip left its first stop; it stands there before that.
-            "arrives": np.maximum(table.start[standing] - table.departure[standing], 0).round().astype(np.int64),
-            "departs": np.maximum(table.end[standing] - table.departure[standing], 0).round().astype(np.int64),
+            "path": plan.path,
+            "stop_id": [str(number) for number in table.stop_ids[plan.stop]],
+            # Seconds since the trip left its first stop.
+            "arrives": plan.arrives.astype(np.int64),
+            "departs": plan.departs.astype(np.int64),
         }
     )
     names = [_trip_id(path.route, path.direction) for path in network.paths]

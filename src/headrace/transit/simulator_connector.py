@@ -12,24 +12,31 @@ of thousands of events a second takes `headrace simulate`, which writes events t
 
 from __future__ import annotations
 
-import heapq
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headrace.errors import ConfigError
+import polars as pl
+
+from headrace.errors import ConfigError, PlanError
 from headrace.ingest.connector import Connector
+from headrace.ingest.message import RawMessage
 from headrace.ingest.pacing import Pacer
-from headrace.transit.hfp_writer import write
-from headrace.transit.simulator.arrivals import Arrivals, Disorder
+from headrace.transit.hfp_writer import written
+from headrace.transit.simulator.arrivals import Arrivals
+from headrace.transit.simulator.disorder import Disorder
 from headrace.transit.simulator.fleet import Fleet
+from headrace.transit.simulator.truth import TruthFile
+from headrace.transit.simulator.writers import checked_copies, copy_of
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator
 
-    from headrace.ingest.message import Batch, RawMessage
+    from headrace.ingest.message import Batch
+    from headrace.transit.simulator.arrivals import Arrived
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_AT_ONCE = 50_000
@@ -45,12 +52,20 @@ class SimulatorSettings:
         start: The event time to begin at, as ISO text; empty: now.
         seconds: How many seconds of event time to send; None: until it is stopped.
         speed: Seconds of event time per second; `inf` for as fast as can be, which needs `seconds`.
-        disorder: Whether messages arrive late, twice and out of order, as real ones do.
-        stop_events: Whether arrivals and departures at stops are sent, too.
+        service: "flat": all vehicles are always out; "weekday": as many as at that time of a working day.
+        disorder: How messages arrive late, twice and out of order: "hsl", as measured; "hsl-archive", with an
+            archive's repeats; "calm", a little; "none".
+        stop_events: Whether events at stops are sent, too.
+        elsewhere: Whether events of traffic lights and drivers are sent, too.
+        copies: How often each message is sent, by other vehicles.
+        emergency_rate: Emergency stops per tram or bus and hour, 0 to 1.
+        gps_loss: Share of the time that a vehicle does not know where it is.
+        gps_noise: Metres by which the reported position errs.
+        truth: A file for the truth about emergency stops; empty: none.
         batch_size: How many messages are handed over at once at most.
 
     Raises:
-        ConfigError: A number makes no sense.
+        ConfigError: A value makes no sense.
     """
 
     vehicles: int = 300
@@ -58,13 +73,20 @@ class SimulatorSettings:
     start: str = ""
     seconds: int | None = None
     speed: float = 1.0
-    disorder: bool = True
+    service: str = "flat"
+    disorder: str = "hsl"
     stop_events: bool = True
+    elsewhere: bool = True
+    copies: int = 1
+    emergency_rate: float = 0.05
+    gps_loss: float = 0.002
+    gps_noise: float = 2.0
+    truth: str = ""
     batch_size: int = 5000
 
     def __post_init__(self) -> None:
-        if self.vehicles < 1 or self.batch_size < 1:
-            raise ConfigError(f"vehicles is {self.vehicles}, batch_size {self.batch_size}", hint="Give 1 or more.")
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size is {self.batch_size}", hint="Give 1 or more.")
         if not self.speed > 0:
             raise ConfigError(f"speed is {self.speed}", hint="Give a number above 0; 1 is that of the clock.")
         if self.seconds is not None and self.seconds < 1:
@@ -72,6 +94,16 @@ class SimulatorSettings:
         if self.speed == float("inf") and self.seconds is None:
             raise ConfigError("speed inf needs seconds", hint="Without the clock nothing else would stop it.")
         self.begin(_EPOCH)
+        try:
+            Disorder.named(self.disorder)
+            checked_copies(self.copies)
+            Fleet.check(**self._of_fleet(), start=_EPOCH)
+        except PlanError as error:
+            raise ConfigError(error.message, hint=error.hint) from error
+
+    def _of_fleet(self) -> dict[str, Any]:
+        names = ("vehicles", "service", "emergency_rate", "gps_loss", "gps_noise")
+        return {name: getattr(self, name) for name in names}
 
     def begin(self, now: datetime) -> datetime:
         """The event time of the first second."""
@@ -82,6 +114,19 @@ class SimulatorSettings:
         except ValueError as error:
             raise ConfigError(f"start is {self.start!r}", hint="Give a time such as 2026-05-01T06:00:00Z.") from error
         return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+    def fleet(self, begin: datetime) -> tuple[Fleet, int]:
+        """Make the fleet.
+
+        Args:
+            begin: The event time to begin at.
+
+        Returns:
+            The fleet, and the second of its time at which it begins: its first second is that of a day, so that
+            vehicles are where they would be at this time of day.
+        """
+        midnight = begin.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        return Fleet(seed=self.seed, start=midnight, **self._of_fleet()), int((begin - midnight).total_seconds())
 
 
 class SimulatorConnector(Connector[SimulatorSettings]):
@@ -125,20 +170,42 @@ class SimulatorConnector(Connector[SimulatorSettings]):
         yield from self._pacer.batches(self.messages(), stop)
 
     def messages(self) -> Iterator[RawMessage]:
-        """All messages, in the order of their arrival."""
+        """All messages, in the order of their arrival.
+
+        Raises:
+            EnvironmentProblem: The file for the truth cannot be written.
+        """
         settings = self.settings
-        begin = settings.begin(_EPOCH + timedelta(microseconds=self._wall()))
-        # The first second of a fleet is that of a day: its vehicles are where they would be at this time of day.
-        midnight = begin.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        fleet = Fleet(vehicles=settings.vehicles, seed=settings.seed, start=midnight)
-        disorder = None if settings.disorder else Disorder.none()
-        first = int((begin - midnight).total_seconds())
-        arrivals = Arrivals(fleet, disorder, first=first, stop_events=settings.stop_events)
-        at_once = max(1, min(10 if settings.speed > 1 else 1, _MOST_AT_ONCE // settings.vehicles))
-        while settings.seconds is None or arrivals.second - first < settings.seconds:
-            left = at_once if settings.seconds is None else first + settings.seconds - arrivals.second
-            yield from _merged(arrivals, min(at_once, left))
-        yield from _merged(arrivals, None)
+        fleet, first = settings.fleet(settings.begin(_EPOCH + timedelta(microseconds=self._wall())))
+        arrivals = Arrivals(
+            fleet,
+            Disorder.named(settings.disorder),
+            first=first,
+            stop_events=settings.stop_events,
+            elsewhere=settings.elsewhere,
+        )
+        # Many seconds at once are cheaper, but a feed that keeps the clock must not wait for them.
+        at_once = max(1, int(min(settings.speed, _MOST_AT_ONCE // (settings.vehicles * settings.copies))))
+        with ExitStack() as stack:
+            truth = None
+            if settings.truth:
+                truth = stack.enter_context(TruthFile(settings.truth, fleet, first=first, copies=settings.copies))
+            while settings.seconds is None or arrivals.second - first < settings.seconds:
+                left = at_once if settings.seconds is None else first + settings.seconds - arrivals.second
+                arrived = arrivals.take(min(at_once, left))
+                if truth is not None:
+                    truth.until(arrivals.second)
+                yield from self._merged(arrived)
+        yield from self._merged(arrivals.rest())
+
+    def _merged(self, arrived: Arrived) -> Iterator[RawMessage]:
+        """Write all kinds of reports and their copies, in the order of arrival."""
+        copies = range(self.settings.copies)
+        frames = [written(copy_of(frame, copy)) for frame in arrived.frames if frame.height for copy in copies]
+        if not frames:
+            return iter(())
+        ordered = pl.concat(frames).sort("arrival", maintain_order=True)
+        return map(RawMessage, *(ordered[name].to_list() for name in ("topic", "payload", "arrival")))
 
     @property
     def behind(self) -> float:
@@ -147,10 +214,3 @@ class SimulatorConnector(Connector[SimulatorSettings]):
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def _merged(arrivals: Arrivals, seconds: int | None) -> Iterator[RawMessage]:
-    """Positions and stop events of some seconds, or all that is still on its way, in the order of arrival."""
-    arrived = arrivals.rest() if seconds is None else arrivals.take(seconds)
-    streams = [write(frame) for frame in (arrived.positions, arrived.stop_events) if frame.height]
-    return heapq.merge(*streams, key=lambda message: message.arrival)

@@ -1,6 +1,17 @@
 """A simulated fleet: what the vehicles of a city would report, for people who have no feed at hand."""
 
-from headrace.transit.simulator.arrivals import Arrivals, Disorder
+from headrace.transit.simulator.arrivals import Arrivals
+from headrace.transit.simulator.disorder import Disorder
 from headrace.transit.simulator.fleet import DEFAULT_START, POSITION_SCHEMA, STOP_SCHEMA, Fleet
+from headrace.transit.simulator.truth import TruthFile, read_truth
 
-__all__ = ["Fleet", "Arrivals", "Disorder", "DEFAULT_START", "POSITION_SCHEMA", "STOP_SCHEMA"]
+__all__ = [
+    "Fleet",
+    "Arrivals",
+    "Disorder",
+    "TruthFile",
+    "read_truth",
+    "DEFAULT_START",
+    "POSITION_SCHEMA",
+    "STOP_SCHEMA",
+]

@@ -1,12 +1,12 @@
-"""The simulated feed: a fleet's reports on their way into Kafka.
+"""The simulated feed: a fleet's reports, sent when they are due.
 
 The feed follows a **schedule**, not a stopwatch: a report is due at the moment of its arrival in the fleet's time,
 divided by the speed. If the machine is slow for a while, the feed falls behind, says by how much, and catches up; it
 does not thin out the load or stretch time. With an infinite speed reports leave as fast as they can be made.
 
-Reports are keyed by vehicle, so that those of one vehicle stay in order in their partition. The envelope's ingestion
-time is the time of arrival on the fleet's clock: the moment at which a real feed would have been handed the report,
-also when the whole thing runs faster than time or late.
+Reports are computed and written some seconds of the fleet's time at once; those that arrive later wait, written
+already, in memory. The envelope's ingestion time is the time of arrival on the fleet's clock: the moment at which a
+real feed would have been handed the report, also when the whole thing runs faster than time or late.
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from headrace.broker import Topics
 from headrace.errors import PlanError
-from headrace.events import ENCODING_HEADER, Codec, StopEvent, VehiclePosition
-from headrace.transit.simulator.arrivals import ARRIVAL_TIME, Arrivals, Disorder
+from headrace.transit.simulator.arrivals import Arrivals
 from headrace.transit.simulator.outlet import KafkaOutlet
+from headrace.transit.simulator.writers import EventWriter
 from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import polars as pl
-    from google.protobuf.message import Message
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Iterator
 
     from headrace.broker import Connection
-    from headrace.broker.producer import Headers
     from headrace.events import Encoding
+    from headrace.transit.simulator.disorder import Disorder
     from headrace.transit.simulator.fleet import Fleet
+    from headrace.transit.simulator.truth import TruthFile
 
 #: Wall seconds between two deliveries, and between two reports to the caller.
 TICK = 0.05
@@ -49,24 +47,6 @@ _CHUNK_EVENTS = 50_000
 _CHUNK_SECONDS = 0.25
 
 
-class Outlet(Protocol):
-    """Where events go; `KafkaOutlet` is the usual one."""
-
-    def send_all(
-        self, topic: str, keys: Sequence[str], values: Sequence[bytes], *, headers: Headers | None = None
-    ) -> int:
-        """Hand over events and tell how many; may wait for room, and raises when some could not be delivered."""
-        ...
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything is delivered, or raise."""
-        ...
-
-    def __len__(self) -> int:
-        """How many events were handed over and are not delivered yet."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class FeedReport:
     """How the feed is doing.
@@ -74,9 +54,9 @@ class FeedReport:
     Args:
         events: Events handed over since the beginning.
         positions: Those of them that are positions.
-        stop_events: Those that are arrivals and departures at stops.
+        stop_events: Those that are events at stops.
         value_bytes: Size of their values together.
-        waiting: Events handed over but not yet acknowledged by Kafka.
+        waiting: Events handed over but not yet acknowledged.
         event_time: Where the fleet's clock stands.
         elapsed: Wall seconds since the beginning.
         rate: Events per wall second since the report before.
@@ -103,13 +83,11 @@ class FeedReport:
         return {"event": "feed", **asdict(self), "event_time": self.event_time.isoformat(), "keeps_up": self.keeps_up}
 
 
-class _Part(NamedTuple):
-    """Encoded events of one topic, in order of arrival."""
+class Delivery(NamedTuple):
+    """Packets that are due, and where they go."""
 
-    topic: str
-    arrival: NDArray[np.int64]
-    keys: list[str]
-    values: list[bytes]
+    destination: int
+    packets: pl.DataFrame
 
 
 class _Chunk(NamedTuple):
@@ -117,7 +95,7 @@ class _Chunk(NamedTuple):
 
     begin: int
     end: int
-    parts: tuple[_Part, ...]
+    parts: tuple[pl.DataFrame, ...]
 
 
 class Feed:
@@ -125,24 +103,22 @@ class Feed:
 
     Args:
         arrivals: The reports.
-        outlet: Where they go.
+        writer: What they become, and where they go.
         speed: Seconds of the fleet's time per wall second; infinite means as fast as possible.
         seconds: How many seconds of the fleet's time to send; None means until it is stopped.
-        topics: Where positions and stop events go.
-        encoding: Of the values.
+        truth: Where the truth about emergency stops goes.
         clock: Wall seconds; a test may bring its own.
-        origin: The clock's value at which the fleet's first second is due; None means when `run` begins.
+        origin: The clock's value at which the fleet's first second is due; None means when it begins.
     """
 
     def __init__(
         self,
         arrivals: Arrivals,
-        outlet: Outlet,
+        writer: EventWriter,
         *,
         speed: float = 1.0,
         seconds: int | None = None,
-        topics: tuple[str, str] = (VEHICLE_POSITIONS, STOP_EVENTS),
-        encoding: Encoding = "binary",
+        truth: TruthFile | None = None,
         clock: Callable[[], float] = time.monotonic,
         origin: float | None = None,
     ) -> None:
@@ -151,23 +127,20 @@ class Feed:
         if seconds is not None and seconds < 0:
             raise PlanError(f"a duration of {seconds} s", hint="Give 0 or more.")
         self._arrivals = arrivals
-        self._outlet = outlet
+        self._writer = writer
         self._speed = speed
         self._first = arrivals.second
         self._last = None if seconds is None else arrivals.second + seconds
-        self._encoding: Encoding = encoding
-        # Binary is what a reader expects without a header.
-        self._headers = None if encoding == "binary" else [(ENCODING_HEADER, encoding.encode())]
+        self._truth = truth
         self._clock = clock
         self._origin = origin
-        self._codec = Codec()
         fleet = arrivals.fleet
         self._start_micros = (fleet.start - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
         wanted = 1 if math.isinf(speed) else math.ceil(speed * _CHUNK_SECONDS)
         most = max(1, _CHUNK_EVENTS // fleet.vehicles)
         self._chunk_seconds = most if math.isinf(speed) else min(wanted, most)
-        self._topics = topics
-        self._counts = dict.fromkeys(topics, 0)
+        self._held: list[pl.DataFrame] = []
+        self._counts = [0, 0]
         self._bytes = 0
         self._behind = 0.0
         self._sent_until = self._first * 1_000_000
@@ -183,56 +156,74 @@ class Feed:
             The last report.
         """
         began = self._clock()
-        if self._origin is None:
-            self._origin = began
         reported, events_then = began, 0
+        for deliveries in self.deliveries(stop):
+            for destination, packets in deliveries:
+                sent = self._writer.send(destination, packets)
+                self._counts[destination] += sent
+                self._bytes += int(packets["value"].head(sent).bin.size().sum())
+            now = self._clock()
+            if now - reported >= REPORT_EVERY:
+                report(self._report(now - began, (self._events - events_then) / (now - reported)))
+                reported, events_then = now, self._events
+        # Whoever stops the feed does not want to wait long for a broker that is gone.
+        self._writer.outlet.flush(_STOP_PATIENCE if stop.is_set() else None)
+        elapsed = self._clock() - began
+        last = self._report(elapsed, self._events / elapsed if elapsed > 0 else 0.0)
+        report(last)
+        return last
+
+    def deliveries(self, stop: threading.Event) -> Iterator[list[Delivery]]:
+        """Wait until packets are due and give them, until `stop` is set or everything is sent.
+
+        Args:
+            stop: Set it to end the feed.
+        """
+        if self._origin is None:
+            self._origin = self._clock()
         chunk = self._prepare()
         while chunk is not None and not stop.is_set():
             following: _Chunk | None = None
             for number, until in enumerate(self._ticks(chunk)):
                 if not self._wait(until, stop):
                     break
-                self._send(chunk, until)
+                yield self._due(chunk, until)
                 if number == 0:
                     # Made while nothing is due, so that the chunk's own events leave on time.
                     following = self._prepare()
-                now = self._clock()
-                if now - reported >= REPORT_EVERY:
-                    report(self._report(now - began, (self._events - events_then) / (now - reported)))
-                    reported, events_then = now, self._events
             chunk = following
-        # Whoever stops the feed does not want to wait long for a broker that is gone.
-        self._outlet.flush(_STOP_PATIENCE if stop.is_set() else None)
-        elapsed = self._clock() - began
-        last = self._report(elapsed, self._events / elapsed if elapsed > 0 else 0.0)
-        report(last)
-        return last
 
     @property
     def _events(self) -> int:
-        return sum(self._counts.values())
+        return sum(self._counts)
 
     def _prepare(self) -> _Chunk | None:
-        """Compute and encode the next seconds; None when there are none."""
+        """Compute and write the next seconds; None when there are none."""
         begin = self._arrivals.second
-        if self._last is None:
-            seconds = self._chunk_seconds
-        else:
-            seconds = min(self._chunk_seconds, self._last - begin)
-            if seconds <= 0 and not self._arrivals.held:
+        seconds = self._chunk_seconds
+        if self._last is not None:
+            seconds = min(seconds, self._last - begin)
+            if seconds <= 0 and not any(frame.height for frame in self._held):
                 return None
-        # What arrives after the last second is sent with it: a bounded feed sends all that happened in its time.
-        arrived = self._arrivals.take(seconds) if seconds > 0 else self._arrivals.rest()
-        parts = (
-            self._encoded(self._topics[0], VehiclePosition, arrived.positions),
-            self._encoded(self._topics[1], StopEvent, arrived.stop_events),
-        )
-        return _Chunk(begin * 1_000_000, self._arrivals.second * 1_000_000, parts)
+        if seconds > 0:
+            parts = self._arrived(self._writer.packets(self._arrivals.sent(seconds)), begin + seconds)
+            if self._truth is not None:
+                self._truth.until(begin + seconds)
+        else:
+            # What arrives after the last second is sent with it: a bounded feed sends all that happened in its time.
+            parts, self._held = self._held, []
+        end = self._arrivals.second
+        parts = [frame.sort("arrival", maintain_order=True) for frame in parts]
+        return _Chunk(begin * 1_000_000, end * 1_000_000, tuple(parts))
 
-    def _encoded(self, topic: str, kind: type[Message], frame: pl.DataFrame) -> _Part:
-        arrival = frame[ARRIVAL_TIME].dt.timestamp("us").to_numpy() - self._start_micros
-        values = self._codec.encode(frame.rename({ARRIVAL_TIME: "ingestion_time"}), kind, encoding=self._encoding)
-        return _Part(topic, arrival, frame["vehicle_id"].to_list(), values.to_pylist())
+    def _arrived(self, new: list[pl.DataFrame], second: int) -> list[pl.DataFrame]:
+        """Take what arrives before a second; the rest is held."""
+        here = pl.col("arrival") < self._start_micros + second * 1_000_000
+        before = self._held or [frame.clear() for frame in new]
+        self._held = [
+            pl.concat([old.filter(~here), frame.filter(~here)]) for old, frame in zip(before, new, strict=True)
+        ]
+        return [pl.concat([old.filter(here), frame.filter(here)]) for old, frame in zip(before, new, strict=True)]
 
     def _ticks(self, chunk: _Chunk) -> list[int]:
         """Cut a chunk into deliveries; the last one takes all that is left."""
@@ -243,7 +234,7 @@ class Feed:
 
     def _wait(self, until: int, stop: threading.Event) -> bool:
         """Wait until a moment of the fleet's time is due; False if the feed is to stop."""
-        assert self._origin is not None  # noqa: S101  run() sets it
+        assert self._origin is not None  # noqa: S101  deliveries() sets it
         due = self._origin + (until / 1e6 - self._first) / self._speed if not math.isinf(self._speed) else -math.inf
         while not stop.is_set():
             ahead = due - self._clock()
@@ -253,27 +244,28 @@ class Feed:
             stop.wait(ahead)
         return False
 
-    def _send(self, chunk: _Chunk, until: int) -> None:
-        for part in chunk.parts:
-            begin, end = np.searchsorted(part.arrival, [self._sent_until, until])
-            if until >= chunk.end:
-                end = len(part.arrival)
-            if self._sent_until <= chunk.begin:
-                begin = 0
-            keys, values = part.keys[begin:end], part.values[begin:end]
-            if keys:
-                sent = self._outlet.send_all(part.topic, keys, values, headers=self._headers)
-                self._counts[part.topic] += sent
-                self._bytes += sum(map(len, values[:sent]))
+    def _due(self, chunk: _Chunk, until: int) -> list[Delivery]:
+        deliveries = []
+        for destination, packets in enumerate(chunk.parts):
+            if self._sent_until <= chunk.begin and until >= chunk.end:
+                deliveries.append(Delivery(destination, packets))
+                continue
+            edges = [self._start_micros + edge for edge in (self._sent_until, until)]
+            begin, end = (int(edge) for edge in np.searchsorted(packets["arrival"].to_numpy(), edges))
+            begin = 0 if self._sent_until <= chunk.begin else begin
+            end = packets.height if until >= chunk.end else end
+            deliveries.append(Delivery(destination, packets[begin:end]))
         self._sent_until = until
+        return [delivery for delivery in deliveries if delivery.packets.height]
 
     def _report(self, elapsed: float, rate: float) -> FeedReport:
+        positions, stop_events = self._counts
         return FeedReport(
             events=self._events,
-            positions=self._counts[self._topics[0]],
-            stop_events=self._counts[self._topics[1]],
+            positions=positions,
+            stop_events=stop_events,
             value_bytes=self._bytes,
-            waiting=len(self._outlet),
+            waiting=len(self._writer.outlet),
             event_time=self._arrivals.fleet.start + timedelta(microseconds=self._sent_until),
             elapsed=elapsed,
             rate=rate,
@@ -291,6 +283,8 @@ def simulate(
     first: int = 0,
     disorder: Disorder | None = None,
     stop_events: bool = True,
+    copies: int = 1,
+    truth: TruthFile | None = None,
     topics: tuple[str, str] = (VEHICLE_POSITIONS, STOP_EVENTS),
     encoding: Encoding = "binary",
     stop: threading.Event | None = None,
@@ -308,7 +302,9 @@ def simulate(
         rate: Positions per second to aim at, instead of a speed.
         first: The second of the fleet's time to begin with.
         disorder: How late, doubled and out of order reports arrive; None means the usual small dose.
-        stop_events: Whether arrivals and departures are sent, too.
+        stop_events: Whether events at stops are sent, too.
+        copies: How many times each report is sent, by other vehicles.
+        truth: Where the truth about emergency stops goes.
         topics: Where positions and stop events go.
         encoding: "binary" or "json".
         stop: Set it (from another thread, or a signal handler) to end the feed.
@@ -332,17 +328,16 @@ def simulate(
     with KafkaOutlet(connection, stop=stop) as outlet:
         feed = Feed(
             Arrivals(fleet, disorder, first=first, stop_events=stop_events),
-            outlet,
+            EventWriter(outlet, topics=topics, encoding=encoding, copies=copies),
             speed=speed,
             seconds=None if duration is None else math.ceil(duration),
-            topics=topics,
-            encoding=encoding,
-            origin=_origin(fleet, first, speed),
+            truth=truth,
+            origin=origin(fleet, first, speed),
         )
         return feed.run(stop, report)
 
 
-def _origin(fleet: Fleet, first: int, speed: float) -> float | None:
+def origin(fleet: Fleet, first: int, speed: float) -> float | None:
     """Give the moment on the monotonic clock at which the first second begins, if that is about now."""
     ahead = fleet.start.timestamp() + first - time.time()
     return time.monotonic() + ahead if speed == 1.0 and abs(ahead) < 60 else None

@@ -90,8 +90,14 @@ class Path:
 
     @property
     def route(self) -> str:
-        """A code for the line that is unique among modes."""
-        return f"{_ROUTE_PREFIX[self.line.mode]}{self.line.name}"
+        """A code for the line that is unique among modes, in the form of HSL's: 1006, 2550, 3001K, 31M1."""
+        name = self.line.name
+        if self.line.mode == "metro":
+            return f"31{name}"
+        if self.line.mode == "train":
+            return f"300{1 if name in _NORTHBOUND else 2}{name}"
+        region = 1 if self.line.mode == "tram" or not name.isdigit() or int(name) < 100 else 2 if int(name) < 600 else 4
+        return f"{region}{name:0>3}"
 
     @property
     def length(self) -> float:
@@ -133,7 +139,8 @@ class Network:
 
 #: Metres between two stops where a line has more stops than places; trains and metro stop at the places alone.
 _STOP_SPACING: dict[Mode, float] = {"tram": 450.0, "bus": 600.0}
-_ROUTE_PREFIX: dict[Mode, str] = {"tram": "1", "bus": "2", "train": "3", "metro": "4"}
+#: Trains to the north have another number than those to the west.
+_NORTHBOUND = ("D", "H", "I", "K", "N", "R", "T", "Z")
 
 
 def _path(
