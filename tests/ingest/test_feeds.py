@@ -15,6 +15,7 @@ from headrace.ingest.supervisor import Restart, supervise
 from headrace.transit.hfp import HfpProcessor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 CONNECTORS: dict[str, type[Connector[Any]]] = {"mqtt": MqttConnector, "replay": ReplayConnector}
@@ -95,8 +96,9 @@ class Basket:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def send(self, topic: str, value: bytes | None, **_: object) -> None:
-        self.sent += 1
+    def send_all(self, topic: str, values: Sequence[bytes], **_: object) -> int:
+        self.sent += len(values)
+        return len(values)
 
     def poll(self, timeout: float = 0.0) -> None:
         pass

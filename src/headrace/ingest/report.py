@@ -36,6 +36,7 @@ class IngestReport:
         cleared: Values that were left out, by field.
         waiting: Records handed over and not yet acknowledged by Kafka.
         reconnects: How often the connector had to connect again.
+        gaps: How often the source had not kept what came while we were away: messages may be lost.
         connected: Whether it is connected now.
         behind: Seconds by which a replay or simulation is behind its schedule.
         elapsed: Wall seconds.
@@ -59,6 +60,7 @@ class IngestReport:
     cleared: Mapping[str, int]
     waiting: int
     reconnects: int
+    gaps: int
     connected: bool
     behind: float
     elapsed: float
@@ -93,6 +95,7 @@ class Tally:
     message_bytes: int = 0
     dead_letters: int = 0
     reconnects: int = 0
+    gaps: int = 0
     events: Counter[str] = field(default_factory=Counter)
     dismissed: Counter[str] = field(default_factory=Counter)
     cleared: Counter[str] = field(default_factory=Counter)
@@ -144,6 +147,7 @@ class Tally:
             cleared=dict(self.cleared),
             waiting=waiting,
             reconnects=self.reconnects,
+            gaps=self.gaps,
             connected=connected,
             behind=behind,
             elapsed=elapsed,

@@ -48,10 +48,15 @@ _REPORT_EVERY = 1.0
 class Outlet(Protocol):
     """Where records go; `headrace.broker.Producer` is the usual one."""
 
-    def send(
-        self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: Headers | None = None
-    ) -> None:
-        """Hand over a record; waits while the buffer is full."""
+    def send_all(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[str | bytes | None] | None = None,
+        headers: Headers | None = None,
+    ) -> int:
+        """Hand over records and tell how many; waits while the buffer is full."""
         ...
 
     def poll(self, timeout: float = 0.0) -> None:
@@ -140,7 +145,7 @@ class Ingestion:
         self._connector, self._processor, self._outlet = connector, processor, outlet
         self._codec = codec or Codec()
         self._duplicates = self.settings.duplicates() if duplicates is None else duplicates
-        self._reconnects = self.tally.reconnects
+        self._reconnects, self._gaps = self.tally.reconnects, self.tally.gaps
         self._headers: Headers | None = [(ENCODING_HEADER, b"json")] if self.settings.encoding == "json" else None
         self._tokens: list[object] = []
         self._unconfirmed = 0
@@ -197,11 +202,9 @@ class Ingestion:
         dismissed += [(messages[number], dismissal) for number, dismissal in processed.dismissed.items()]
         for part in processed.events:
             values = self._codec.encode(part.frame, part.type, encoding=self.settings.encoding).to_pylist()
-            keys = [None] * len(values) if part.keys is None else part.keys.cast(pl.Binary).to_list()
-            send, topic, headers = self._outlet.send, part.topic, self._headers
-            for key, value in zip(keys, values, strict=True):
-                send(topic, value, key=key, headers=headers)
-            tally.events[topic] += len(values)
+            keys = None if part.keys is None else part.keys.to_list()
+            self._outlet.send_all(part.topic, values, keys=keys, headers=self._headers)
+            tally.events[part.topic] += len(values)
             lags = part.frame.select(
                 (pl.col("ingestion_time") - pl.col("event_time")).dt.total_microseconds() / 1e6
             ).to_series()
@@ -233,8 +236,8 @@ class Ingestion:
             schema=LETTER_SCHEMA,
             orient="row",
         )
-        for value in self._codec.encode_dead_letters(dead, encoding=self.settings.encoding).to_pylist():
-            self._outlet.send(self.settings.dead_letters, value, headers=self._headers)
+        values = self._codec.encode_dead_letters(dead, encoding=self.settings.encoding).to_pylist()
+        self._outlet.send_all(self.settings.dead_letters, values, headers=self._headers)
         self.tally.dead_letters += len(letters)
 
     def _confirm(self, now: float, *, idle: bool) -> None:
@@ -256,6 +259,7 @@ class Ingestion:
     def _report(self, elapsed: float, rate: float) -> IngestReport:
         source = self._connector
         self.tally.reconnects = self._reconnects + source.reconnects
+        self.tally.gaps = self._gaps + source.gaps
         return self.tally.report(
             self.settings.feed,
             waiting=len(self._outlet),

@@ -33,11 +33,12 @@ from headrace.ingest.fields import INSTANT, safe_texts
 from headrace.ingest.processor import Cause, Dismissal, EventFrame, Processed, Processor
 from headrace.ingest.processors.json import read_json
 from headrace.time.duration import micros
+from headrace.transit import hfp_columns
 from headrace.transit import hfp_fields as fields
 from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from headrace.ingest.message import RawMessage
 
@@ -52,6 +53,11 @@ ELSEWHERE = ("TLR", "TLA", "DA", "DOUT", "BA", "BOUT", "VJA", "VJOUT")
 COPY_STEP = 100_000
 _MAX_COPY = (2**31 - 1) // COPY_STEP - 1
 
+#: What a payload begins with that can be read with many others.
+_BEGINNINGS = {event: b'{"%b":{' % event.encode() for event in (POSITION, *AT_STOPS)}
+#: Down to so many payloads are halved to find those that cannot.
+_FEW = 16
+_NUMBER_COLUMN = "\0number"
 _CLOCK = re.compile(r"\d\d:\d\d")
 #: HFP has four digits for operators and five for vehicles; copies of simulated vehicles have more.
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -192,37 +198,43 @@ class HfpProcessor(Processor):
         """
         dismissed: dict[int, Dismissal] = {}
         cleared: Counter[str] = Counter()
-        positions, stops = _Rows(), _Rows()
-        before: RawMessage | None = None
+        quick, slow = _Rows.pair(), _Rows.pair()
+        longest = self.settings.max_bytes
         found: tuple[Place, str, dict[str, Any]] | Dismissal | None = None
+        before: RawMessage | None = None
         for number, message in enumerate(messages):
-            # Copies of a message follow it, and share its payload: it is read once.
+            payload, place = message.payload, parse_topic(message.topic)
+            # What looks as it should is read with all the others; everything else by itself.
+            beginning = _BEGINNINGS.get(place.event) if type(place) is Place else None
             if (
-                found is None
-                or before is None
-                or message.payload is not before.payload
-                or message.topic != before.topic
+                beginning is not None
+                and payload.startswith(beginning)
+                and payload.endswith(b"}}")
+                and len(payload) <= longest
+                and 0 <= message.copy <= _MAX_COPY
             ):
+                quick[place.event != POSITION].add(number, place, payload)  # type: ignore[union-attr,arg-type]
+                continue
+            # Copies of a message follow it, and share its payload: it is read once.
+            if before is None or payload is not before.payload or message.topic != before.topic:
                 found = self._read(message)
             before = message
             if isinstance(found, Dismissal):
                 dismissed[number] = found
-                continue
-            if not 0 <= message.copy <= _MAX_COPY:
+            elif found is not None and not 0 <= message.copy <= _MAX_COPY:
                 dismissed[number] = Dismissal(Cause.BAD_VALUE, f"copy {message.copy} has no vehicle number")
-                continue
-            place, event, body = found
-            rows = positions if event == POSITION else stops
-            rows.numbers.append(number)
-            rows.places.append(place)
-            rows.events.append(event)
-            rows.bodies.append(body)
+            elif found is not None:
+                slow[found[1] != POSITION].add(number, found[0], payload)
         frames = []
-        for rows, kind, topic in ((positions, VehiclePosition, VEHICLE_POSITIONS), (stops, StopEvent, STOP_EVENTS)):
-            if rows.numbers:
-                frame = self._frame(rows, messages, dismissed, cleared, stops=kind is StopEvent)
-                if frame.height:
-                    frames.append(EventFrame(topic=topic, type=kind, frame=frame, keys=frame["vehicle_id"]))
+        for stops, kind, topic in ((False, VehiclePosition, VEHICLE_POSITIONS), (True, StopEvent, STOP_EVENTS)):
+            parts = [
+                *self._quickly(quick[stops], messages, dismissed, cleared, stops=stops),
+                *self._slowly(slow[stops], messages, dismissed, cleared, stops=stops),
+            ]
+            if parts:
+                whole = parts[0] if len(parts) == 1 else pl.concat(parts).sort(_NUMBER_COLUMN)
+                frame = whole.drop(_NUMBER_COLUMN)
+                frames.append(EventFrame(topic=topic, type=kind, frame=frame, keys=frame["vehicle_id"]))
         return Processed(events=tuple(frames), dismissed=dict(sorted(dismissed.items())), cleared=dict(cleared))
 
     def _read(self, message: RawMessage) -> tuple[Place, str, dict[str, Any]] | Dismissal:
@@ -250,7 +262,7 @@ class HfpProcessor(Processor):
             return Dismissal(Cause.OTHER_EVENT, f"{event} is neither a position nor an event at a stop")
         return Dismissal(Cause.UNKNOWN_EVENT, f"HFP has no event {event[:20]!r}")
 
-    def _frame(
+    def _quickly(
         self,
         rows: _Rows,
         messages: Sequence[RawMessage],
@@ -258,10 +270,46 @@ class HfpProcessor(Processor):
         cleared: Counter[str],
         *,
         stops: bool,
-    ) -> pl.DataFrame:
-        """Make columns of the bodies; rows that turn out to be no events are dismissed."""
-        numbers, bodies = rows.numbers, rows.bodies
-        taken = [messages[number] for number in numbers]
+    ) -> Iterator[pl.DataFrame]:
+        """Read payloads together; halve them until those that do not fit stand nearly alone."""
+        if not rows.numbers:
+            return
+        bodies, places = rows.distinct()
+        columns = hfp_columns.read(bodies, stops=stops)
+        if columns is None:
+            if len(rows.numbers) <= _FEW:
+                yield from self._slowly(rows, messages, dismissed, cleared, stops=stops)
+            else:
+                for half in rows.halves():
+                    yield from self._quickly(half, messages, dismissed, cleared, stops=stops)
+            return
+        if len(bodies) < len(places):
+            columns = columns[places]
+        if stops:
+            columns = columns.with_columns(pl.Series("event_type", [place.event for place in rows.places]))
+        yield from self._finished(columns, rows, messages, {}, dismissed, stops=stops)
+
+    def _slowly(
+        self,
+        rows: _Rows,
+        messages: Sequence[RawMessage],
+        dismissed: dict[int, Dismissal],
+        cleared: Counter[str],
+        *,
+        stops: bool,
+    ) -> Iterator[pl.DataFrame]:
+        """Read payloads one by one, and say what is wrong with which."""
+        kept, events, bodies = _Rows(), [], []
+        for number, payload in zip(rows.numbers, rows.payloads, strict=True):
+            found = self._read(messages[number])
+            if isinstance(found, Dismissal):
+                dismissed[number] = found
+            else:
+                kept.add(number, found[0], payload)
+                events.append(found[1])
+                bodies.append(found[2])
+        if not bodies:
+            return
         bad: dict[int, Dismissal] = {}
         columns: dict[str, pl.Series] = {"event_time": fields.event_times(bodies, bad)}
         for column in fields.COLUMNS + (fields.STOP_COLUMNS if stops else ()):
@@ -273,16 +321,32 @@ class HfpProcessor(Processor):
                     bad.setdefault(row, Dismissal(Cause.BAD_VALUE, f"{column.key}: {text}"))
                 else:
                     cleared[column.key] += 1
-        vehicles = [place.vehicle + message.copy * COPY_STEP for place, message in zip(rows.places, taken, strict=True)]
-        columns["operator"] = pl.Series([place.operator for place in rows.places], dtype=pl.Int32)
-        columns["vehicle_number"] = pl.Series(vehicles, dtype=pl.Int32)
-        for name in ("journey_type", "temporal_type", "mode", "headsign", "next_stop"):
-            columns[name] = safe_texts([getattr(place, name) for place in rows.places])
         if stops:
-            columns["event_type"] = pl.Series(rows.events, dtype=pl.String)
-        arrival = pl.Series([message.arrival for message in taken], dtype=pl.Int64)
-        shift = pl.Series([message.shift for message in taken], dtype=pl.Int64)
-        frame = pl.DataFrame(columns).with_columns(
+            columns["event_type"] = pl.Series(events, dtype=pl.String)
+        yield from self._finished(pl.DataFrame(columns), kept, messages, bad, dismissed, stops=stops)
+
+    def _finished(
+        self,
+        columns: pl.DataFrame,
+        rows: _Rows,
+        messages: Sequence[RawMessage],
+        bad: dict[int, Dismissal],
+        dismissed: dict[int, Dismissal],
+        *,
+        stops: bool,
+    ) -> Iterator[pl.DataFrame]:
+        """Add what topics and arrivals say; rows that turn out to be no events are dismissed."""
+        numbers = rows.numbers
+        taken = [messages[number] for number in numbers]
+        arrival, shift, copy = _times(taken)
+        place = dict(zip(Place._fields, zip(*rows.places, strict=True), strict=True))
+        names = ("journey_type", "temporal_type", "mode", "headsign", "next_stop")
+        frame = columns.with_columns(
+            pl.Series("operator", place["operator"], dtype=pl.Int32),
+            (pl.Series(place["vehicle"], dtype=pl.Int64) + copy * COPY_STEP).cast(pl.Int32).alias("vehicle_number"),
+            pl.Series(_NUMBER_COLUMN, numbers, dtype=pl.Int64),
+            *(safe_texts(list(place[name])).alias(name) for name in names),
+        ).with_columns(
             arrival.cast(INSTANT).alias("ingestion_time"),
             (pl.col("event_time") + shift).cast(INSTANT),
             (pl.col("operator").cast(pl.String) + "/" + pl.col("vehicle_number").cast(pl.String)).alias("vehicle_id"),
@@ -297,10 +361,10 @@ class HfpProcessor(Processor):
         if bad:
             for row, dismissal in bad.items():
                 dismissed[numbers[row]] = dismissal
-            keep = pl.Series([row not in bad for row in range(len(numbers))], dtype=pl.Boolean)
-            frame = frame.filter(keep)
-        schema = _STOP_SCHEMA if stops else _POSITION_SCHEMA
-        return frame.select("event_time", "ingestion_time", *schema.names())
+            frame = frame.filter(pl.Series([row not in bad for row in range(len(numbers))], dtype=pl.Boolean))
+        if frame.height:
+            schema = _STOP_SCHEMA if stops else _POSITION_SCHEMA
+            yield frame.select("event_time", "ingestion_time", *schema.names(), _NUMBER_COLUMN)
 
     def _judge(self, frame: pl.DataFrame, bad: dict[int, Dismissal]) -> None:
         """Dismiss rows that the settings do not allow: clocks that are far off, lost positions."""
@@ -322,15 +386,51 @@ class HfpProcessor(Processor):
 
 
 class _Rows:
-    """Messages that become one frame, field by field."""
+    """Messages that become one frame: their numbers in the batch, what their topics say, and their payloads."""
 
-    __slots__ = ("bodies", "events", "numbers", "places")
+    __slots__ = ("numbers", "payloads", "places")
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self.places: list[Place] = []
-        self.events: list[str] = []
-        self.bodies: list[dict[str, Any]] = []
+        self.payloads: list[bytes] = []
+
+    @classmethod
+    def pair(cls) -> tuple[_Rows, _Rows]:
+        """For positions, and for events at stops."""
+        return cls(), cls()
+
+    def add(self, number: int, place: Place, payload: bytes) -> None:
+        self.numbers.append(number)
+        self.places.append(place)
+        self.payloads.append(payload)
+
+    def distinct(self) -> tuple[list[bytes], list[int]]:
+        """The bodies of the payloads, those of copies once; and which of them each message has."""
+        bodies: list[bytes] = []
+        which: list[int] = []
+        before = None
+        for payload, place in zip(self.payloads, self.places, strict=True):
+            if payload is not before:
+                bodies.append(payload[len(place.event) + 4 : -1])
+                before = payload
+            which.append(len(bodies) - 1)
+        return bodies, which
+
+    def halves(self) -> Iterator[_Rows]:
+        middle = len(self.numbers) // 2
+        for part in (slice(None, middle), slice(middle, None)):
+            half = _Rows()
+            half.numbers, half.places = self.numbers[part], self.places[part]
+            half.payloads = self.payloads[part]
+            yield half
+
+
+def _times(messages: list[RawMessage]) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """Arrivals, shifts and copy numbers."""
+    _, _, *numbers = zip(*messages, strict=True)
+    arrival, shift, copy = (pl.Series(part, dtype=pl.Int64) for part in numbers)
+    return arrival, shift, copy
 
 
 def _moved(name: str, shift: pl.Series) -> pl.Expr:

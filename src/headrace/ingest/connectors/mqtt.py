@@ -9,44 +9,42 @@ new messages go to the others. What it had not acknowledged stays in its session
 comes back (mosquitto does not hand it to the others, some brokers do): restart it within `session_expiry`. Events of
 one vehicle may pass through two ingesters; their order is kept only within one.
 
-There is no thread: the network is read when the runner asks for more. While Kafka is slow nothing is read, and the
-broker holds the messages back. How many it sends ahead of our acknowledgements is its `max_inflight_messages`
-(mosquitto: 20 by default, too few for a fast feed) or `receive_maximum` here, whichever is smaller.
+There is no thread: the network is read when the runner asks for more (`headrace.ingest.mqtt_link`). While Kafka is slow
+nothing is read, and the broker holds the messages back. How many it sends ahead of our acknowledgements is its
+`max_inflight_messages` (mosquitto: 20 by default, too few for a fast feed) or `receive_maximum` here, whichever is
+smaller.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import time
 import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta  # noqa: TC003 - the reader of feeds.toml needs the types of the fields
-from typing import TYPE_CHECKING, Any, Literal, cast
-
-from paho.mqtt.client import Client, MQTTv5, MQTTv311
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from headrace.errors import ConfigError
+from headrace.ingest import mqtt_wire as wire
 from headrace.ingest.connector import Connector, SourceError
 from headrace.ingest.message import Batch, RawMessage
+from headrace.ingest.mqtt_link import Link, LinkLostError
 from headrace.time.duration import micros
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Sequence
 
-    from paho.mqtt.client import ConnectFlags, MQTTMessage
-    from paho.mqtt.reasoncodes import ReasonCode
-
-_OK = MQTTErrorCode.MQTT_ERR_SUCCESS
 #: Seconds to wait for messages before the runner hears that there are none; less while it owes us acknowledgements.
 _IDLE, _OWED = 0.2, 0.01
 #: Seconds before the first and the last attempts to connect again.
 _BACK_OFF = (0.1, 5.0)
 #: Seconds for which a batch grows.
 _GATHER = 0.05
+_BROKER = "the MQTT broker"
+
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +59,7 @@ class MqttSettings:
         client_id: Our name at the broker, unique and always the same, under which it keeps a session for us. Without
             one there is no session: messages published while we are away are lost.
         share: A group of ingesters that split the messages among them; empty: alone.
-        protocol: "5" or "3.1.1". Shared subscriptions and `receive_maximum` need 5; 3.1.1 takes a third less of our
-            time for each message.
+        protocol: "5" or "3.1.1". Shared subscriptions and `receive_maximum` need 5.
         username: For brokers that ask for one.
         password: Likewise.
         tls: Whether the connection is encrypted, and the broker's certificate checked.
@@ -73,7 +70,9 @@ class MqttSettings:
         connect_timeout: Seconds within which the broker must answer.
         session_expiry: How long the broker keeps our session when we are away (MQTT 5).
         receive_maximum: How many messages the broker may send ahead of our acknowledgements (MQTT 5).
-        batch_size: How many messages are handed over at once at most.
+        max_bytes: Longer payloads are cut to this length while they are read, so that they cannot fill our memory; set
+            it above the processor's limit, which then dismisses them.
+        batch_size: About how many messages are handed over at once at most.
         acknowledge: "delivered": when the events are safe in Kafka; "received": at once, which is faster with a broker
             that allows few messages ahead, and loses what was under way when we are killed.
 
@@ -98,6 +97,7 @@ class MqttSettings:
     connect_timeout: float = 10.0
     session_expiry: str | timedelta | int = "1h"
     receive_maximum: int = 5000
+    max_bytes: int = 1_048_576
     batch_size: int = 5000
     acknowledge: Literal["delivered", "received"] = "delivered"
 
@@ -112,6 +112,10 @@ class MqttSettings:
             raise ConfigError("share needs protocol 5", hint='Set protocol = "5", or leave share out.')
         if not 1 <= self.receive_maximum <= 65_535:
             raise ConfigError(f"receive_maximum is {self.receive_maximum}", hint="Give a number from 1 to 65535.")
+        if self.max_bytes < 1:
+            raise ConfigError(f"max_bytes is {self.max_bytes}", hint="Give a number above 0.")
+        if not 0 <= self.keepalive <= 65_535:
+            raise ConfigError(f"keepalive is {self.keepalive}", hint="Give seconds, at most 65535; 0 switches it off.")
         if self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size}", hint="Give a number above 0.")
         if (self.tls_ca or self.tls_certificate or self.tls_key) and not self.tls:
@@ -135,7 +139,6 @@ class MqttConnector(Connector[MqttSettings]):
     Args:
         settings: How and what.
         wall: Microseconds since the epoch.
-
     """
 
     name = "mqtt"
@@ -144,11 +147,10 @@ class MqttConnector(Connector[MqttSettings]):
     def __init__(self, settings: MqttSettings, *, wall: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         super().__init__(settings)
         self._wall = wall
-        self._client: Client | None = None
-        self._inbox: list[RawMessage] = []
-        self._numbers: list[int] = []
-        self._answer: ReasonCode | None = None
-        self._granted: list[ReasonCode] | None = None
+        self._now = 0
+        self._link: Link | None = None
+        self._refused = False
+        self._was_here = False
         # Message numbers are good for one connection: after another one they may mean other messages.
         self._epoch = 0
         self._owed = 0
@@ -186,14 +188,7 @@ class MqttConnector(Connector[MqttSettings]):
         """
         while not stop.is_set():
             alive = self._read(_OWED if self._owed else _IDLE)
-            self._check_subscription()
-            messages, numbers = self._inbox, self._numbers
-            self._inbox, self._numbers = [], []
-            token = None
-            if numbers:
-                self._owed += len(numbers)
-                token = (self._epoch, numbers)
-            yield Batch(messages, token)
+            yield self._batch()
             if not alive:
                 yield from self._reconnect(stop)
 
@@ -203,106 +198,124 @@ class MqttConnector(Connector[MqttSettings]):
         Args:
             tokens: Of the batches.
         """
-        client = self._client
+        numbers: list[int] = []
         for token in tokens:
-            epoch, numbers = cast("tuple[int, list[int]]", token)
-            if epoch == self._epoch and client is not None:
-                self._owed -= len(numbers)
-                for number in numbers:
-                    client.ack(number, 1)
+            epoch, some = cast("tuple[int, list[int]]", token)
+            if epoch == self._epoch:
+                numbers += some
+        if numbers and self._link is not None:
+            self._owed -= len(numbers)
+            # A connection that is lost is noticed by the next read; these then come again.
+            with contextlib.suppress(LinkLostError):
+                self._link.send(wire.acknowledge(numbers))
 
     def close(self) -> None:
         """Leave; a session stays at the broker."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.disconnect()
-            client.on_message = None
+        link, self._link = self._link, None
+        if link is not None:
+            link.close(wire.disconnect(self.settings.protocol))
 
     # ---------------------------------------------------------------- connection
 
-    def _make(self, client_id: str, *, keep: bool) -> Client:
-        settings = self.settings
-        five = settings.protocol == "5"
-        client = Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=client_id,
-            protocol=MQTTv5 if five else MQTTv311,
-            clean_session=None if five else not keep,
-            manual_ack=settings.acknowledge == "delivered",
-            reconnect_on_failure=False,
-        )
-        client.connect_timeout = settings.connect_timeout
-        if settings.username is not None:
-            client.username_pw_set(settings.username, settings.password)
-        if settings.tls:
-            try:
-                context = ssl.create_default_context(cafile=settings.tls_ca)
-                if settings.tls_certificate:
-                    context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-            except (OSError, ssl.SSLError) as error:
-                raise ConfigError(f"the TLS files cannot be used: {error}", hint="Check tls_ca and others.") from error
-            client.tls_set_context(context)
-        client.on_connect = self._on_connect
-        client.on_subscribe = self._on_subscribe
-        client.on_message = self._on_message
-        return client
-
     def _connect(self, client_id: str, *, keep: bool) -> None:
         settings = self.settings
-        host, port = settings.address
-        client = self._client = self._make(client_id, keep=keep)
-        self._answer = self._granted = None
+        self._hang_up()
         self._epoch += 1
         self._owed = 0
-        options: dict[str, Any] = {}
-        if settings.protocol == "5":
-            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-            properties.ReceiveMaximum = settings.receive_maximum
-            if keep:
-                properties.SessionExpiryInterval = micros(settings.session_expiry) // 1_000_000
-            options = {"clean_start": not keep, "properties": properties}
+        self._refused = False
         try:
-            client.connect(host, port, settings.keepalive, **options)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise SourceError(
-                f"cannot reach the MQTT broker at {host}:{port}: {reason}", hint="Check host, port, TLS and network."
-            ) from error
-        answer = self._await(lambda: self._answer, "does not answer")
-        if answer.is_failure:
-            raise SourceError(
-                f"the MQTT broker at {host}:{port} refuses us: {answer}", hint="Check user name, password, client id."
+            link = self._link = Link(
+                settings.address,
+                settings.protocol,
+                tls=self._tls(),
+                timeout=settings.connect_timeout,
+                limit=settings.max_bytes,
+                make=self._message,
             )
-        qos: int = settings.qos
-        client.subscribe([(topic, qos) for topic in settings.filters])
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise self._problem(f"cannot reach {_BROKER}: {why}", "Check host, port, TLS and network.") from error
+        hello = wire.connect(
+            settings.protocol,
+            client_id=client_id,
+            keep=keep,
+            keepalive=settings.keepalive,
+            username=settings.username,
+            password=settings.password,
+            session_expiry=micros(settings.session_expiry) // 1_000_000,
+            receive_maximum=settings.receive_maximum,
+        )
+        answer = self._ask(hello, wire.Connected, "does not answer")
+        assert answer is not None  # noqa: S101  no limit was given
+        if answer.code:
+            self._refused = True
+            raise self._problem(f"{_BROKER} refuses us: {answer.text}", "Check user name, password, client id.")
+        link.keepalive = settings.keepalive if answer.keepalive is None else answer.keepalive
+        if keep and self._was_here and not answer.session:
+            # It has forgotten us while we were away, and what was published meanwhile.
+            self.gaps += 1
+        request = wire.subscribe(settings.protocol, settings.filters, qos=settings.qos)
         # What has waited in our session may come before the answer; a batch of it is enough for now.
-        self._await(lambda: self._granted or self._full or None, "does not answer to a subscription")
-        self._check_subscription()
+        granted = self._ask(request, wire.Granted, "does not answer to a subscription", most=settings.batch_size)
+        if granted is not None:
+            self._check_subscription(granted)
+        self._was_here = True
 
-    @property
-    def _full(self) -> bool:
-        return len(self._inbox) >= self.settings.batch_size
+    def _check_subscription(self, granted: wire.Granted) -> None:
+        for topic, code in zip(self.settings.filters, granted.codes, strict=False):
+            if code >= 0x80:
+                self._refused = True
+                why = wire.reason(code)
+                raise self._problem(f"{_BROKER} does not let us read {topic}: {why}", "Check it and our rights there.")
 
-    def _check_subscription(self) -> None:
-        granted, self._granted = self._granted, None
-        for topic, code in zip(self.settings.filters, granted or (), strict=False):
-            if code.is_failure:
-                host, port = self.settings.address
-                raise SourceError(
-                    f"the MQTT broker at {host}:{port} does not let us read {topic}: {code}",
-                    hint="Check the topic and our rights there.",
-                )
+    def _tls(self) -> ssl.SSLContext | None:
+        settings = self.settings
+        if not settings.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=settings.tls_ca)
+            if settings.tls_certificate:
+                context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"the TLS files cannot be used: {error}", hint="Check tls_ca and others.") from error
+        return context
 
-    def _await(self, get: Callable[[], Any], problem: str) -> Any:
-        assert self._client is not None  # noqa: S101  _connect has made it
+    def _ask(self, request: bytes, kind: type[AnswerT], problem: str, *, most: int | None = None) -> AnswerT | None:
+        """Send something and wait for the answer, or until there are so many messages."""
+        link = self._link
+        assert link is not None  # noqa: S101  _connect has made it
         deadline = time.monotonic() + self.settings.connect_timeout
-        while get() is None:
-            code = self._client.loop(0.1)
-            # A broker that refuses us hangs up as soon as it has said so.
-            if get() is None and (code != _OK or time.monotonic() > deadline):
-                host, port = self.settings.address
-                raise SourceError(f"the MQTT broker at {host}:{port} {problem}", hint="Is it one, and is TLS right?")
-        return get()
+        try:
+            link.send(request)
+            while time.monotonic() < deadline:
+                self._now = self._wall()
+                link.read(0.1)
+                for answer in link.parser.answers:
+                    if isinstance(answer, kind):
+                        link.parser.answers.clear()
+                        return answer
+                self._heed(link)
+                if most is not None and len(link.parser.messages) >= most:
+                    return None
+        except LinkLostError as error:
+            raise self._problem(f"{_BROKER} {problem}: {error}", "Is it one, and is TLS right?") from error
+        raise self._problem(f"{_BROKER} {problem}", "Is it one, and is TLS right?")
+
+    def _heed(self, link: Link) -> None:
+        """Take note of what the broker says unasked."""
+        for answer in link.parser.answers:
+            if isinstance(answer, wire.Granted):
+                self._check_subscription(answer)
+            if isinstance(answer, wire.Disconnected):
+                if answer.code == wire.SESSION_TAKEN_OVER:
+                    self._refused = True
+                    raise self._problem(
+                        f"{_BROKER} has given our session to another client that calls itself "
+                        f"{self.settings.client_id!r}",
+                        "Give every ingester a client_id of its own.",
+                    )
+                raise LinkLostError(answer.text)
+        link.parser.answers.clear()
 
     def _reconnect(self, stop: threading.Event) -> Iterator[Batch]:
         delay, longest = _BACK_OFF
@@ -311,7 +324,7 @@ class MqttConnector(Connector[MqttSettings]):
             try:
                 self.open()
             except SourceError:
-                if self._answer is not None and self._answer.is_failure:
+                if self._refused:
                     raise
                 delay = min(delay * 2, longest)
                 yield Batch(())
@@ -322,40 +335,43 @@ class MqttConnector(Connector[MqttSettings]):
 
     def _read(self, wait: float) -> bool:
         """Read what is there, waiting a little for the first; False when the connection is lost."""
-        client = self._client
-        assert client is not None  # noqa: S101  open has made it
-        if self._full:
-            return True
-        if client.loop(0 if self._inbox else wait) != _OK:
+        link = self._link
+        assert link is not None  # noqa: S101  open has made it
+        limit, until = self.settings.batch_size, time.monotonic() + _GATHER
+        try:
+            self._now = self._wall()
+            while len(link.parser.messages) < limit and link.read(0 if link.parser.messages else wait):
+                self._heed(link)
+                if time.monotonic() > until:
+                    break
+                self._now = self._wall()
+        except LinkLostError:
             return False
-        inbox, limit, until = self._inbox, self.settings.batch_size, time.monotonic() + _GATHER
-        while (before := len(inbox)) and before < limit:
-            if client.loop_read() != _OK:
-                return False
-            if len(inbox) == before or (before % 64 == 0 and time.monotonic() > until):
-                break
         return True
 
-    # ---------------------------------------------------------------- what paho calls
+    def _batch(self) -> Batch:
+        """What was read, up to a batch; more waits for the next."""
+        link = self._link
+        assert link is not None  # noqa: S101  open has made it
+        messages, every = link.parser.take(self.settings.batch_size)
+        numbers = every if 0 not in every else [number for number in every if number]
+        if not numbers:
+            return Batch(messages)
+        self._owed += len(numbers)
+        token = (self._epoch, numbers)
+        if self.settings.acknowledge == "received":
+            self.acknowledge([token])
+            return Batch(messages)
+        return Batch(messages, token)
 
-    def _on_connect(
-        self, client: Client, data: Any, flags: ConnectFlags, code: ReasonCode, properties: Properties | None
-    ) -> None:
-        del client, data, flags, properties
-        self._answer = code
+    def _message(self, topic: str, payload: bytes) -> RawMessage:
+        return RawMessage(topic, payload, self._now)
 
-    def _on_subscribe(
-        self, client: Client, data: Any, number: int, codes: list[ReasonCode], properties: Properties | None
-    ) -> None:
-        del client, data, number, properties
-        self._granted = codes
+    def _hang_up(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
 
-    def _on_message(self, client: Client, data: Any, message: MQTTMessage) -> None:
-        del client, data
-        try:
-            topic = message.topic
-        except UnicodeDecodeError:
-            topic = ""  # a broker should not let it pass; the processor will dismiss it
-        self._inbox.append(RawMessage(topic, bytes(message.payload), self._wall()))
-        if message.qos and self.settings.acknowledge == "delivered":
-            self._numbers.append(message.mid)
+    def _problem(self, text: str, hint: str) -> SourceError:
+        host, port = self.settings.address
+        return SourceError(text.replace(_BROKER, f"the MQTT broker at {host}:{port}"), hint=hint)
