@@ -433,17 +433,17 @@ def _bind(
     """Split a conjunction into one mask and one path condition."""
     import numpy as np
 
-    mask: NDArray[np.bool_] | None = None
+    packed: bytes | None = None
     asks: list[tuple[PathCondition, bool]] = []
     for number, wanted in term:
         if number in masks:
-            part = np.frombuffer(masks[number], dtype=np.bool_) == wanted
-            mask = part if mask is None else mask & part
+            part = masks[number] if wanted else (~np.frombuffer(masks[number], dtype=np.bool_)).tobytes()
+            both = None if packed is None else np.frombuffer(packed, dtype=np.bool_) & np.frombuffer(part, np.bool_)
+            packed = part if both is None else both.tobytes()
         if number in rows.paths:
             asks.append((rows.paths[number], wanted))
         elif number not in masks:
             raise HeadraceError(f"condition {number} of the pattern has neither a mask nor a function")
-    packed = None if mask is None else mask.tobytes()
     if not asks:
         return packed, None
     if len(asks) == 1 and asks[0][1]:

@@ -172,7 +172,7 @@ def test_measures_and_conditions_see_the_same(measure: str, rows: list[tuple[Any
     compiled = plan(clause, dict(frame.schema))
     result = execute(compiled, frame)
     table = Table(frame, ["key"], [SortKey("id", descending=False, nulls_first=False)])
-    ids = {identity: row for row, identity in enumerate(table.frame["id"].to_list())}
+    ids = {identity: row for row, identity in enumerate(table.column("id").to_list())}
     node = compiled.measures[0][1]
     expected: list[Any] = []
     path, current = Path.EMPTY, None

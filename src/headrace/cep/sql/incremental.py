@@ -158,9 +158,14 @@ class _Search:
         seen = outlook(self._plan.program, masks, self._table) if plain else None
         if seen is not None:
             self._ruled_out_by, self._taken = self._table.count, seen.taken.tobytes()
-            tried = pending & (seen.matching | self._far(seen.taken))
+            within = self._plan.program.within
+            matching = seen.matching
+            if within is not None:
+                # Where the shortest match takes too long, none begins.
+                ends = np.minimum(np.arange(len(times)) + seen.shortest, len(times) - 1)
+                matching = matching & (times[ends] - times < within)
+            tried = pending & (matching | self._far(seen.taken))
             if not self._ended:
-                within = self._plan.program.within
                 open_end = np.ones_like(pending) if within is None else times + within > watermark
                 self._waiting = pending & seen.open & ~tried & open_end
             return np.flatnonzero(tried).tolist()

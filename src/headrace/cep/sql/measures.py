@@ -132,13 +132,19 @@ class MeasureEvaluator:
         valid = (flat != _NOWHERE) & (rows >= self._matches.lows[shown]) & (rows < self._matches.highs[shown])
         inside = [item for item in walk(leaf.body) if isinstance(item, RowLabel | MatchNumber)]
         if not inside:
-            return _gather(self._table.series(leaf.body), rows, valid)
+            return self._at(leaf.body, rows, valid)
         place = flat + leaf.shift
         labelled = valid & (place >= self._begin) & (place < self._end)
         labels = _gather(self._labels, self._codes_at(place, labelled), labelled)
         if isinstance(leaf.body, RowLabel):
             return labels
         return self._body_with_labels(leaf.body, rows, valid, labels)
+
+    def _at(self, body: Bound, rows: NDArray[np.int64], valid: NDArray[np.bool_]) -> pl.Series:
+        """The values of an expression at rows, null where a row is not valid."""
+        if bool(valid.all()):
+            return self._table.series_at(body, rows)
+        return _gather(self._table.series(body), rows, valid)
 
     def _codes_at(self, place: NDArray[np.int64], valid: NDArray[np.bool_]) -> NDArray[np.int64]:
         codes = np.zeros(len(place), dtype=np.int64)
@@ -152,7 +158,7 @@ class MeasureEvaluator:
         values: dict[Bound, list[Any]] = {}
         for item in walk(body):
             if isinstance(item, ColumnValue):
-                values[item] = python_values(_gather(self._table.series(item), rows, valid))
+                values[item] = python_values(self._at(item, rows, valid))
         values[RowLabel()] = labels.to_list()
         values[MatchNumber()] = self._leaf(MatchNumber()).to_list()
         function = compile_function(body, lambda leaf: values[leaf].__getitem__)
@@ -212,7 +218,7 @@ class MeasureEvaluator:
             owner, rows = owner[selected], rows[selected]
         frame = pl.DataFrame({"owner": owner})
         if argument is not None:
-            values = self._table.series(argument).gather(rows)
+            values = self._table.series_at(argument, rows)
             # The sum of small integers is a large one, and the mean of short floats a long one.
             widen = leaf.function == "sum" or (leaf.function == "avg" and argument.type.is_float())
             frame = frame.with_columns((values.cast(leaf.type) if widen else values).alias("value"))
@@ -270,7 +276,7 @@ class MeasureEvaluator:
                 value = compile_function(argument, _no_leaf)(None)
                 columns.append([value] * len(rows))
             else:
-                columns.append(python_values(self._table.series(argument).gather(rows)))
+                columns.append(python_values(self._table.series_at(argument, rows)))
         if not columns:
             return [()] * len(rows)
         return list(zip(*columns, strict=True))
@@ -282,7 +288,7 @@ class MeasureEvaluator:
         }
         for item in walk(argument):
             if isinstance(item, ColumnValue):
-                values[item] = python_values(_gather(self._table.series(item), rows, valid))
+                values[item] = python_values(self._at(item, rows, valid))
         function = compile_function(argument, lambda leaf: values[leaf].__getitem__)
         return [function(place) for place in range(len(rows))]
 

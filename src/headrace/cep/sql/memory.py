@@ -80,14 +80,14 @@ class Memory:
             return np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.bool_)
         known = memory
         if self.key:
-            keys = table.frame[table.starts].select(self.key)
+            keys = table.take(table.starts, self.key)
             known = keys.join(memory, on=self.key, how="left", nulls_equal=True, maintain_order="left")
         elif count != 1:
             known = memory[np.zeros(count, dtype=np.int64)]
         numbers = known[_NUMBER].fill_null(0).to_numpy()
         begins = known[_BEGINS].fill_null(True).to_numpy()
         if self.forget_after is not None:
-            anew = table.frame[RUN].to_numpy()[table.starts] > 0
+            anew = table.column(RUN).to_numpy()[table.starts] > 0
             numbers, begins = np.where(anew, 0, numbers), begins | anew
         return numbers, begins
 
@@ -103,10 +103,10 @@ class Memory:
             return None
         columns = [pl.Series(_NUMBER, numbers, dtype=pl.Int64), pl.Series(_BEGINS, begins)]
         if self.forget_after is not None:
-            columns.append(table.frame[EVENT_TIME][table.ends - 1].alias(_LAST))
+            columns.append(table.take(table.ends - 1, [EVENT_TIME])[EVENT_TIME].alias(_LAST))
         if not self.key:
             return pl.DataFrame(columns)[-1:]
-        new = table.frame[table.starts].select(self.key).with_columns(columns)
+        new = table.take(table.starts, self.key).with_columns(columns)
         if self.forget_after is not None:
             new = new.unique(subset=self.key, keep="last", maintain_order=True)
         if memory is None:
@@ -118,7 +118,8 @@ class Memory:
         if self.forget_after is None:
             return np.ones(table.count, dtype=np.bool_)
         run = pl.col(RUN)
-        return table.frame.select(run == self._over(run.max()))[RUN].to_numpy()
+        columns = pl.DataFrame([table.column(name) for name in (*self.key, RUN)])
+        return columns.select(run == self._over(run.max()))[RUN].to_numpy()
 
     def forget(
         self, rows: pl.DataFrame | None, memory: pl.DataFrame | None, watermark: int

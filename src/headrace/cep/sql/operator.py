@@ -171,7 +171,7 @@ class MatchRecognizeOperator:
             return None, resting, memory, None
         active = self._memory.with_runs(active, memory, is_new=pl.col(_STATE) == _NEW)
         table = Table(active, self._memory.partition_by, self.plan.order_by)
-        times = table.frame[EVENT_TIME].to_physical().to_numpy()
+        times = table.column(EVENT_TIME).to_physical().to_numpy()
         progress = search(
             self.plan,
             self.reach,
@@ -200,9 +200,9 @@ class MatchRecognizeOperator:
         """The rows in which no match was found because it would have needed more rows than it may have."""
         if not progress.given_up:
             return None
-        first = progress.given_up[0][0]
-        who = ", ".join(f"{name} {table.frame[name][first]}" for name in self.key)
-        reason = f"a match that begins at {table.frame[EVENT_TIME][first]} needs more than {self.max_rows:,} rows"
+        first = table.take(np.array([progress.given_up[0][0]])).row(0, named=True)
+        who = ", ".join(f"{name} {first[name]}" for name in self.key)
+        reason = f"a match that begins at {first[EVENT_TIME]} needs more than {self.max_rows:,} rows"
         if self.at_limit == "fail":
             raise MatchLimitError(
                 f"{reason} of one key{f' ({who})' if who else ''}, and is not decided yet",
@@ -210,8 +210,8 @@ class MatchRecognizeOperator:
                 'up: at_limit="give_up".',
             )
         rows = np.concatenate([np.arange(begin, end) for begin, end in progress.given_up])
-        hidden = [name for name in table.frame.columns if name not in table.columns or name.startswith("#")]
-        return table.frame[rows].drop(hidden).with_columns(reason=pl.lit(f"{reason} of its key"))
+        shown = [name for name in table.columns if name not in (_STATE, RUN)]
+        return table.take(rows, shown).with_columns(reason=pl.lit(f"{reason} of its key"))
 
     def _part(
         self, ready: pl.DataFrame, kept: pl.DataFrame | None, watermark: int
@@ -236,7 +236,7 @@ class MatchRecognizeOperator:
         return rows.filter(marks), rows.filter(~marks)
 
     def _standing(self, table: Table, memory: pl.DataFrame | None) -> Standing:
-        state = table.frame[_STATE].to_numpy()
+        state = table.column(_STATE).to_numpy()
         sizes = table.ends - table.starts
         owner = np.repeat(np.arange(len(sizes)), sizes)
         first = table.starts + np.bincount(owner[state == _BEFORE], minlength=len(sizes))
@@ -249,10 +249,10 @@ class MatchRecognizeOperator:
         rows, sizes = np.arange(table.count), table.ends - table.starts
         first, covered = np.repeat(standing.first, sizes), np.repeat(standing.covered, sizes)
         state = np.where(rows < first, _BEFORE, np.where(rows < covered, _COVERED, _PENDING)).astype(np.int8)
-        reads = self.reads(table.frame.schema)
+        reads = self.reads(table.schema)
         columns = [name for name in table.columns if name != RUN and (reads is None or name in reads or name == _STATE)]
-        left = table.frame.select(columns).with_columns(pl.Series(_STATE, state))
-        return left.filter(pl.Series((rows >= first - self.reach.behind) & self._memory.is_last_run(table)))
+        kept = np.flatnonzero((rows >= first - self.reach.behind) & self._memory.is_last_run(table))
+        return table.take(kept, columns).with_columns(pl.Series(_STATE, state[kept]))
 
     def _dated(self, found: pl.DataFrame, times: NDArray[np.int64], before: int) -> pl.DataFrame:
         """Give matches the time at which each was decided, after the key, and sort them by it."""

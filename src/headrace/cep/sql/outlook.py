@@ -37,11 +37,13 @@ class Outlook:
         matching: A match can begin here.
         open: A way that begins here runs into the end of the rows.
         taken: Some step of the pattern can take this row.
+        shortest: Where a match can begin: how many rows further the shortest one ends.
     """
 
     matching: Bools
     open: Bools
     taken: Bools
+    shortest: NDArray[np.int64]
 
 
 def outlook(program: Program, masks: Mapping[int, Bools], table: Table) -> Outlook | None:
@@ -64,10 +66,15 @@ def outlook(program: Program, masks: Mapping[int, Bools], table: Table) -> Outlo
     last = np.zeros_like(everywhere)
     last[table.ends - 1] = True
     ending = {at: own[at] & last if following[at][0] else np.zeros_like(everywhere) for at in steps}
-    for ways in (matching, ending):
-        if not _spread(ways, own, following, table):
+    rounds = {at: np.zeros(table.count, dtype=np.int64) for at in first}
+    for ways, noted in ((matching, rounds), (ending, {})):
+        if not _spread(ways, own, following, table, noted):
             return None
-    return Outlook(_any(matching, first, everywhere), _any(ending, first, everywhere), _any(own, steps, everywhere))
+    far = np.full(table.count, _MAX_ROUNDS + 1, dtype=np.int64)
+    shortest = np.minimum.reduce([np.where(matching[at], rounds[at], far) for at in first])
+    return Outlook(
+        _any(matching, first, everywhere), _any(ending, first, everywhere), _any(own, steps, everywhere), shortest
+    )
 
 
 def _spread(
@@ -75,10 +82,19 @@ def _spread(
     own: Mapping[int, Bools],
     following: Mapping[int, tuple[tuple[int, ...], bool]],
     table: Table,
+    rounds: Mapping[int, NDArray[np.int64]],
 ) -> bool:
-    """Go backwards from where ways end until nothing new is found; False if that takes too many rounds."""
+    """Go backwards from where ways end until nothing new is found; False if that takes too many rounds.
+
+    Args:
+        ways: The rows of each step from which a way ends; is filled.
+        own: The rows that each step can take.
+        following: The steps that can come after each.
+        table: The rows.
+        rounds: For some steps, takes how many rows further the way ends.
+    """
     fresh = dict(ways)
-    for _ in range(_MAX_ROUNDS):
+    for number in range(1, _MAX_ROUNDS + 1):
         ahead = {at: next_row(mask, table, False) for at, mask in fresh.items()}
         found: dict[int, Bools] = {}
         for at, (targets, _) in following.items():
@@ -91,6 +107,8 @@ def _spread(
             return True
         for at, new in found.items():
             ways[at] = ways[at] | new
+            if at in rounds:
+                rounds[at][new] = number
         fresh = found
     return False
 

@@ -271,7 +271,7 @@ def result(plan: Plan, table: Table, matches: Matches, *, hidden: Collection[str
     if plan.rows != "one":
         shown += [key.column for key in plan.order_by]
         rest = [column for column in table.columns if column not in shown and column not in hidden]
-    inputs = {name: table.frame[name].gather(places.rows) for name in dict.fromkeys([*shown, *rest])}
+    inputs = table.take(places.rows, list(dict.fromkeys([*shown, *rest])))
     if plan.timed_out:
         measures.insert(0, pl.Series(TIMED_OUT_COLUMN, matches.kinds[places.matches] == TIMED_OUT))
     columns = [inputs[name].alias(name) for name in shown] + measures + [inputs[name].alias(name) for name in rest]
@@ -282,7 +282,7 @@ def _times(plan: Plan, table: Table) -> NDArray[np.int64] | None:
     if plan.within is None:
         return None
     column = plan.order_by[0].column
-    times = table.frame[column].cast(pl.Datetime("us")).cast(pl.Int64)
+    times = table.column(column).cast(pl.Datetime("us")).cast(pl.Int64)
     # Rows without a time come last and can be in no match.
     return times.fill_null(2**62).to_numpy()
 
