@@ -15,7 +15,7 @@ import polars as pl
 from headrace.transit.simulator.disorder import Disorder, Transport
 
 if TYPE_CHECKING:
-    from os import PathLike
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -63,7 +63,7 @@ class Lateness(NamedTuple):
 REFERENCE = Lateness(late_share=0.045758, median=0.09631, p99=10.9735, p999=93.981)
 
 
-def read_lags(path: str | PathLike[str]) -> Floats:
+def read_lags(path: str | Path) -> Floats:
     """Read that measurement (`ingestion_lag.csv.gz`): seconds on the way, with the clock set right.
 
     Args:

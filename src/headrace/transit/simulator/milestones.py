@@ -1,7 +1,7 @@
 """When things happen on a trip: from the phases of driving to marks and milestones.
 
 What HFP calls an event at a stop is tied to places and speeds, as the recordings of 2020 show: a vehicle is **due**
-(DUE) about 100 m before a stop, **arrives** (ARR) at 50 m, is **at the stop** (ARS) when it has slowed down to walking
+(DUE) about 80 m before a stop, **arrives** (ARR) at 35 m, is **at the stop** (ARS) when it has slowed down to walking
 pace, opens its doors (DOO), closes them (DOC), perhaps waits (WAIT), moves off (PDE) and has **departed** (DEP) some
 tens of metres behind the stop. Where nobody gets on or off it passes (PAS), and departs in the same moment. A tram
 reports PDE together with DEP. A bus sends its PDE with its DEP, too, but with the time at which it moved off: such a
