@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("codec", "growth", "engine")
+NAMES = ("codec", "growth", "engine", "delivery")
 
 
 def main() -> int:

@@ -170,9 +170,8 @@ class _Run:
             if self._tried:
                 self.prepare()
             self._tried = True
-            spark = self._session()
             self._deliveries.open()
-            self._query(spark)
+            self._query(self._session())
         except Py4JError as problem:
             raise _java_ended() from problem
         except OSError as problem:
