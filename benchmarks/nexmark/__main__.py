@@ -1,0 +1,110 @@
+"""Run NEXMark: every query in process and on Spark, its answers compared with plain computations.
+
+python -m benchmarks.nexmark [--quick] [--only q5 ...]
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["POLARS_MAX_THREADS"] = "1"
+
+import argparse
+import json
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from benchmarks import workload
+from benchmarks.nexmark.generator import Auctions
+from benchmarks.nexmark.queries import QUERIES, TOPIC, bids_of_rows, job
+from benchmarks.nexmark.reference import answers, shown
+from rich.console import Console
+from rich.table import Table
+
+from headrace.broker import EmbeddedBroker, ServerSettings
+
+RESULTS = Path(__file__).parents[1] / "results" / "nexmark.json"
+#: Answers are compared over so many events: plain loops are slow.
+CHECKED = 50_000
+console = Console()
+
+
+def right(query: str, events: pl.DataFrame) -> bool:
+    """Whether a query's answers over some events are those of a plain computation."""
+    some = events.head(CHECKED)
+    _, results = workload.in_process(QUERIES[query](bids_of_rows()), some, batch=7_000)
+    found, expected = shown(query, pl.concat(results)), answers(query, some)
+    return len(found) == len(expected) and all(
+        one == two or (isinstance(two, float) and abs(one - two) <= 1e-9 * abs(two))
+        for left, right in zip(found, expected, strict=True)
+        for one, two in zip(left, right, strict=True)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.nexmark", description=__doc__)
+    parser.add_argument("--events", type=int, default=400_000)
+    parser.add_argument("--batch", type=int, default=50_000)
+    parser.add_argument("--rate", type=int, default=10_000, help="events a second of event time")
+    parser.add_argument("--only", action="append", default=[], help="queries to run; all if none is named")
+    parser.add_argument("--no-spark", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="little data: to see that it works, not for figures")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.events, chosen.batch = 60_000, 10_000
+    warnings.filterwarnings("ignore", message=".*may go on for ever")
+    events = Auctions(rate=chosen.rate).events(0, chosen.events)
+    names = [name for name in QUERIES if not chosen.only or name in chosen.only]
+    told: dict[str, dict[str, Any]] = {}
+    for name in names:
+        figure, _ = workload.in_process(QUERIES[name](bids_of_rows()), events, batch=chosen.batch)
+        told[name] = {"in process": figure.to_dict(), "right": right(name, events)}
+        console.print(
+            f"{name}: {figure.events_per_core:,.0f} events/s per core in process, right: {told[name]['right']}"
+        )
+    if not chosen.no_spark:
+        with tempfile.TemporaryDirectory() as directory:
+            home = Path(directory)
+            with EmbeddedBroker(ServerSettings(data_dir=home / "kafka", memory="1g")) as broker:
+                workload.fill(broker, TOPIC, events, key="auction")
+                for name in names:
+                    figure = workload.on_spark(
+                        broker, job(name), events=chosen.events, batch=chosen.batch, directory=home
+                    )
+                    told[name]["on Spark"] = figure.to_dict()
+                    console.print(f"{name}: {figure.events_per_second:,.0f} events/s on Spark")
+    show(told, chosen)
+
+
+def show(told: dict[str, dict[str, Any]], chosen: argparse.Namespace) -> None:
+    table = Table("query", "in process, events/s per core", "on Spark, events/s", "per core", "answers right")
+    for name, figures in told.items():
+        spark = figures.get("on Spark", {})
+        table.add_row(
+            name,
+            f"{figures['in process']['events_per_core']:,}",
+            *(f"{spark[key]:,}" if spark else "-" for key in ("events_per_second", "events_per_core")),
+            "yes" if figures["right"] else "NO",
+        )
+    console.print(table)
+    wrong = [name for name, figures in told.items() if not figures["right"]]
+    if wrong:
+        raise SystemExit(f"wrong answers: {', '.join(wrong)}")
+    if chosen.quick or chosen.only or chosen.no_spark:
+        console.print("Not written: --quick, --only and --no-spark are for looking, not for figures.")
+        return
+    record = {
+        "conditions": workload.conditions(
+            events=chosen.events, events_per_batch=chosen.batch, rate=chosen.rate, cores_used="1 in process, 2 on Spark"
+        ),
+        "queries": told,
+    }
+    RESULTS.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    console.print(f"written to {RESULTS}")
+
+
+if __name__ == "__main__":
+    main()
