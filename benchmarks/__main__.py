@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("codec", "growth", "engine", "delivery")
+NAMES = ("codec", "growth", "engine", "delivery", "nexmark", "yahoo")
 
 
 def main() -> int:
