@@ -146,14 +146,13 @@ class Runner:
             taken = take_in(
                 self.pipeline,
                 number,
-                frame,
-                partition=partition,
+                {partition: frame},
                 groups=self._groups,
                 watermark=self._watermark if self._prepare else None,
                 now=self._now,
             )
             for group, arrival in enumerate(arrivals):
-                arrival.seen.append(taken.seen)
+                arrival.seen.extend(taken.seen)
                 if group in taken.rows:
                     arrival.rows.append(taken.rows[group])
                 if group in taken.partials:

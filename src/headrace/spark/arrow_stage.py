@@ -12,6 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 WATERMARKS = "headrace.watermarks"
 _BATCH_ID = "streaming.sql.batchId"
 
+#: Fewer rows than this are put together with those of other partitions: a call has a price of its own.
+_ROWS_WORTH_A_CALL = 50_000
 _TIMES = (EVENT_TIME, INGESTION_TIME)
 
 
@@ -63,8 +66,8 @@ class ArrowStage:
         known = watermarks_before() if self.known is None else self.known
         loads = [_Load() for _ in self.pipelines]
         dead: list[pl.DataFrame] = []
-        for chunk in chunks:
-            dead += self._take(chunk, loads, known)
+        for topic, those in _gathered(chunks):
+            dead += self._take(topic, those, loads, known)
         parcel = Parcel()
         for number, load in enumerate(loads):
             load.pack(parcel, number * self.groups, self.groups, now)
@@ -76,17 +79,21 @@ class ArrowStage:
         for source in self._sources():
             self._columns(source.topic)
 
-    def _take(self, chunk: Chunk, loads: list[_Load], known: dict[str, int]) -> list[pl.DataFrame]:
-        columns = self._columns(chunk.topic)
-        batch = pa.record_batch([chunk.values, chunk.offsets], names=["value", "offset"])
-        decoded = self.codec.decode(batch, types=list(columns), columns=columns, keep=["value"])
+    def _take(self, topic: str, chunks: list[Chunk], loads: list[_Load], known: dict[str, int]) -> list[pl.DataFrame]:
+        columns = self._columns(topic)
+        partitions = np.repeat([chunk.partition for chunk in chunks], [len(chunk.values) for chunk in chunks])
+        batch = pa.record_batch(
+            {
+                "value": pa.concat_arrays([chunk.values for chunk in chunks]),
+                "offset": pa.concat_arrays([chunk.offsets for chunk in chunks]),
+                "partition": pa.array(partitions.astype(np.int32)),
+            }
+        )
+        decoded = self.codec.decode(batch, types=list(columns), columns=columns, keep=["value", "partition"])
         for type_name, frame in decoded.frames.items():
             if frame.height:
-                self._feed(type_name, chunk, frame.rename({"kafka_value": ORIGINAL}), loads, known)
-        if not decoded.dead.height:
-            return []
-        place = {"topic": pl.lit(chunk.topic), "partition": pl.lit(chunk.partition, pl.Int32)}
-        return [decoded.dead.with_columns(**place)]
+                self._feed(topic, type_name, frame.rename({"kafka_value": ORIGINAL}), loads, known)
+        return [decoded.dead.with_columns(topic=pl.lit(topic))] if decoded.dead.height else []
 
     def _open(self, source: TopicSource) -> bool:
         return is_open(self.codec.registry.get(source.type_name).descriptor)
@@ -116,20 +123,17 @@ class ArrowStage:
                     declared.add(source.type_name)
         return {name: pl.Schema(columns) if name in declared else list(columns) for name, columns in used.items()}
 
-    def _feed(
-        self, type_name: str, chunk: Chunk, rows: pl.DataFrame, loads: list[_Load], known: dict[str, int]
-    ) -> None:
-        partition = f"{chunk.topic}/{chunk.partition}"
+    def _feed(self, topic: str, type_name: str, rows: pl.DataFrame, loads: list[_Load], known: dict[str, int]) -> None:
+        parts = _by_partition(topic, rows)
         for load, (job, pipeline) in zip(loads, self.pipelines.items(), strict=True):
             for number, entry in enumerate(pipeline.entries):
                 source = entry.source
-                if isinstance(source, TopicSource) and source.topic == chunk.topic and source.type_name == type_name:
+                if isinstance(source, TopicSource) and source.topic == topic and source.type_name == type_name:
                     with tallied(load.counts):
                         taken = take_in(
                             pipeline,
                             number,
-                            rows,
-                            partition=partition,
+                            parts,
                             groups=self.groups,
                             watermark=known.get(job),
                             now=None,
@@ -156,7 +160,7 @@ class _Load:
             self.partials[group].append(frame)
         if taken.dismissed is not None:
             self.dismissed.append(taken.dismissed)
-        self.seen.append([taken.seen.input, taken.seen.partition, taken.seen.observation])
+        self.seen += [[each.input, each.partition, each.observation] for each in taken.seen]
         self.count += rows.height
         newest = rows.get_column(INGESTION_TIME).to_physical().max()
         if newest is not None:
@@ -171,6 +175,31 @@ class _Load:
             parcel.add_frames(first + group, "partials", self.partials[group])
         parcel.add_frames(first, "dismissed", self.dismissed)
         parcel.add_counts(first, self.counts)
+
+
+def _gathered(chunks: Iterator[Chunk]) -> Iterator[tuple[str, list[Chunk]]]:
+    """Put chunks of a topic together until they are worth a call."""
+    waiting: dict[str, list[Chunk]] = {}
+    for chunk in chunks:
+        those = waiting.setdefault(chunk.topic, [])
+        those.append(chunk)
+        if sum(len(each.values) for each in those) >= _ROWS_WORTH_A_CALL:
+            yield chunk.topic, waiting.pop(chunk.topic)
+    yield from waiting.items()
+
+
+def _by_partition(topic: str, rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    numbers = rows.get_column("kafka_partition")
+    plain = rows.drop("kafka_partition")
+    if numbers.n_unique() == 1:
+        return {f"{topic}/{numbers[0]}": plain}
+    runs = numbers.rle().struct.unnest()
+    found: dict[str, list[pl.DataFrame]] = {}
+    at = 0
+    for length, number in runs.iter_rows():
+        found.setdefault(f"{topic}/{number}", []).append(plain.slice(at, length))
+        at += length
+    return {name: pl.concat(parts) for name, parts in found.items()}
 
 
 def watermarks_before() -> dict[str, int]:

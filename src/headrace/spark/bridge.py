@@ -125,13 +125,13 @@ class RowStage:
             taken = take_in(
                 self.pipeline,
                 self.number,
-                rows.select(pl.col(name).cast(kind) for name, kind in schema.items()),
-                partition=_PARTITION,
+                {_PARTITION: rows.select(pl.col(name).cast(kind) for name, kind in schema.items())},
                 groups=self.groups,
                 watermark=self.known,
                 now=None,
             )
-            clock = {"seen": [[self.number, _PARTITION, taken.seen.observation]], "rows": rows.height}
+            seen = [[self.number, each.partition, each.observation] for each in taken.seen]
+            clock = {"seen": seen, "rows": rows.height}
             parcel = Parcel()
             for group in range(self.groups):
                 parcel.add(group, "clock", json.dumps(clock).encode())

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -72,6 +72,7 @@ class KafkaPlan:
         starting: Where a query without a checkpoint begins; a number is a time in microseconds.
         beginning: Where that is noted: a first batch that is repeated must begin where it did.
         limit: The most events of a batch; None: all that are there.
+        token: Names this plan among all.
     """
 
     connection: Connection
@@ -81,10 +82,21 @@ class KafkaPlan:
     starting: Starting = "earliest"
     beginning: Path | None = None
     limit: SourceLimit | None = None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def read(self, reading: Reading) -> Iterator[pa.RecordBatch]:
         """Read one task's part."""
-        yield self.stage(shared_reader(self.connection).read(reading.ranges), reading.now)
+        yield self._kept_stage()(shared_reader(self.connection).read(reading.ranges), reading.now)
+
+    def _kept_stage(self) -> ArrowStage:
+        """Give the stage of the first task of this plan in this process: what it has learnt of the schemas stays."""
+        if self.token not in _stages:
+            _stages.clear()
+            _stages[self.token] = self.stage
+        return _stages[self.token]
+
+
+_stages: dict[str, ArrowStage] = {}
 
 
 class KafkaStreamReader(DataSourceStreamReader):

@@ -7,7 +7,7 @@ rest, stateless steps run, the operator folds what it can, and what is left is s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -32,16 +32,16 @@ NULL_KEY = "null_key"
 
 @dataclass(frozen=True)
 class Intake:
-    """What one source partition brought to the first stage in one batch.
+    """What some source partitions brought to the first stage in one batch.
 
     Args:
-        seen: What the watermark strategy observed; goes to every key group.
+        seen: What the watermark strategy observed in each; goes to every key group.
         rows: Per key group, rows as they are.
         partials: Per key group, what the operator folded.
         dismissed: Rows that cannot be used, with `reason`.
     """
 
-    seen: Seen
+    seen: tuple[Seen, ...]
     rows: dict[int, pl.DataFrame]
     partials: dict[int, pl.DataFrame]
     dismissed: pl.DataFrame | None = None
@@ -78,42 +78,56 @@ def partition_names(source: str, count: int) -> tuple[str, ...]:
 def take_in(
     pipeline: Pipeline,
     number: int,
-    rows: pl.DataFrame,
+    parts: Mapping[str, pl.DataFrame],
     *,
-    partition: str,
     groups: int,
     watermark: int | None,
     now: int | None,
 ) -> Intake:
-    """Take in rows of one source partition.
+    """Take in rows of some source partitions.
 
     Args:
         pipeline: What is run.
         number: Which of its entries the rows belong to.
-        rows: The rows, in the order of the source.
-        partition: The source partition's name.
+        parts: The rows by the name of their partition, in the order of the source.
         groups: How many key groups there are.
         watermark: The first stage's watermark after the batch before, exactly, or None where it is not known.
         now: Processing time, for rows without an ingestion time.
     """
     entry, stage = pipeline.entries[number], pipeline.stages[0]
-    strategy = entry.strategy
-    rows = apply_steps(entry.steps[: entry.untimed], rows)
-    seen = Seen(number, partition, strategy.observe(rows, now))
-    dismissed = None
-    if seen.observation.get("absurd"):
-        absurd = rows.select(strategy.absurd(rows, now)).to_series()
-        dismissed = rows.filter(absurd).with_columns(pl.lit(ABSURD_TIME).alias("reason"))
-        rows = rows.filter(~absurd)
-    keyed, keyless = split_null_keys(_select(entry, stage, rows), stage.keys)
+    seen: list[Seen] = []
+    timed: list[pl.DataFrame] = []
+    refused: list[pl.DataFrame] = []
+    for partition, part in parts.items():
+        rows, observation, absurd = _timed(entry, part, now)
+        seen.append(Seen(number, partition, observation))
+        timed.append(rows)
+        refused += [] if absurd is None else [absurd]
+    # Only time differs by partition: the rest is done for all of them at once, which counts when batches are small.
+    together = timed[0] if len(timed) == 1 else pl.concat(timed)
+    keyed, keyless = split_null_keys(_select(entry, stage, together), stage.keys)
+    refused += [] if keyless is None else [keyless]
     kept, partials = stage.operator.prepare(_lightened(keyed, watermark), watermark)
-    refused = [part for part in (dismissed, keyless) if part is not None]
     return Intake(
-        seen,
+        tuple(seen),
         split_by_group(kept, stage.keys, groups),
         split_by_group(partials, stage.keys, groups) if partials is not None else {},
         stacked(refused),
     )
+
+
+def _timed(
+    entry: Entry, rows: pl.DataFrame, now: int | None
+) -> tuple[pl.DataFrame, dict[str, Any], pl.DataFrame | None]:
+    """Let the watermark strategy look at the rows of a partition, and split off those whose time is absurd."""
+    strategy = entry.strategy
+    rows = apply_steps(entry.steps[: entry.untimed], rows)
+    observation = strategy.observe(rows, now)
+    if not observation.get("absurd"):
+        return rows, observation, None
+    absurd = rows.select(strategy.absurd(rows, now)).to_series()
+    dismissed = rows.filter(absurd).with_columns(pl.lit(ABSURD_TIME).alias("reason"))
+    return rows.filter(~absurd), observation, dismissed
 
 
 def split_null_keys(rows: pl.DataFrame, keys: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame | None]:
