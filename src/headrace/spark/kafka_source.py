@@ -1,7 +1,7 @@
 """The source of a query: Kafka's partitions, read and turned into exchange rows in one Python call per task.
 
 Spark plans batches of offsets and notes them in its checkpoint; the tasks read the offsets themselves and run the Arrow
-stage on what they read, so an event never passes through Java (docs/adr/0011 says what that saves). The time of a batch
+stage on what they read, so an event never passes through Java (docs/adr/0012 says what that saves). The time of a batch
 is planned with its offsets: a batch that is repeated after a crash reads the same events and hears the same time.
 
 When nothing comes in, time alone makes a batch once a second, so that idle partitions, processing-time triggers and
