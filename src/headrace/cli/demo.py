@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 JOB = "vehicle-distribution"
 #: Left out unless it is asked for: it answers what emergency-stop-pattern answers, said in SQL.
 _TWIN = "emergency-stop-sql"
+#: Emergency stops per vehicle and hour: ten times as many as in life, so that one is seen within a minute.
+_EMERGENCIES = 0.5
 #: Everything has to be gone 10 s after Ctrl-C. The job and the simulator end side by side and have this long to do so;
 #: the broker is stopped after them, or when they have had most of their time.
 _CHILD_GRACE = 5.0
@@ -238,6 +240,7 @@ def _simulate_words(settings: Settings, connection: Connection) -> list[str]:
         *size,
         *("--speed-up", str(simulator.speed_up)),
         *("--seed", str(simulator.seed)),
+        *("--emergencies", str(_EMERGENCIES)),
         # With the lateness of a real feed the view would be about late events.
         *("--lateness", "calm"),
         *("--bootstrap", connection.bootstrap),

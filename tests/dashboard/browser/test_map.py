@@ -1,0 +1,219 @@
+"""The map in a real browser, with results that the tests write: the policies as a viewer sees them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.dashboard.browser.conftest import AXE
+from tests.dashboard.browser.looking import entry, switch_on, wait_drawn, wait_gone, wait_value
+from tests.dashboard.city import (
+    CELL_TEXTS,
+    CELLS,
+    SECOND,
+    Hand,
+    delays_job,
+    edges_job,
+    fresh,
+    serving,
+    speeds_job,
+    stops_job,
+    vehicles_job,
+    window_end,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.dashboard.browser.conftest import OpenPage
+    from tests.dashboard.city import Served
+
+    from headrace.broker import EmbeddedBroker
+    from headrace.stream import Job
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+A, B, C = CELL_TEXTS
+#: Over the three cells, near enough to hit one of them with the pointer.
+NEAR = "#map=14/60.1711/24.9431/0/0"
+
+
+class City:
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self.broker = broker
+        self.vehicles = vehicles_job(fresh("vehicles"))
+        self.delays = delays_job(fresh("delays"))
+        self.edges = edges_job(fresh("edges"))
+        self.stops = stops_job(fresh("stops"))
+        self.speeds = speeds_job(fresh("speeds"))
+        self.jobs: list[Job] = [self.vehicles, self.delays, self.edges, self.stops, self.speeds]
+        self.hand = Hand(broker.connection, tuple(self.jobs))
+
+    def everything(self, steps: int) -> int:
+        """Write results of every job, of the window that is some steps ahead; give its end in milliseconds."""
+        end = window_end(steps)
+        self.hand.write(
+            self.vehicles,
+            [{"cell": cell, "vehicles": number} for number, cell in enumerate(CELLS, start=1)],
+            end=end,
+        )
+        self.hand.write(self.delays, [{"cell": CELLS[0], "p50": -30.5, "p90": 61.25}], end=end)
+        self.hand.write(self.edges, [{"cell": CELLS[0], "target": CELLS[1], "vehicles": 3}], end=end)
+        self.hand.write(self.speeds, [{"line": "550", "speed": 9.25}], end=end)
+        return int(end.timestamp() * 1000)
+
+
+@pytest.fixture(scope="module")
+def city(broker: EmbeddedBroker) -> Iterator[City]:
+    city = City(broker)
+    yield city
+    city.hand.close()
+
+
+@pytest.fixture(scope="module")
+def served(city: City) -> Iterator[Served]:
+    with serving(city.broker.connection, city.jobs) as running:
+        yield running
+
+
+def test_every_layer_shows_the_record_of_its_topic(city: City, served: Served, open_page: OpenPage) -> None:
+    end = city.everything(100)
+    with open_page(served.url + "/" + NEAR) as page:
+        wait_drawn(page, city.vehicles.name, 3)
+        for number, key in enumerate(CELL_TEXTS, start=1):
+            wait_value(page, city.vehicles.name, key, "vehicles", number)
+        for job in city.jobs:
+            page.wait_for_selector(f'.layer[data-job="{job.name}"]')
+            switch_on(page, job.name)
+        wait_value(page, city.delays.name, A, "p50", -30.5)
+        shown = entry(page, city.delays.name, A)
+        assert shown is not None
+        assert shown["values"] == {"p50": -30.5, "p90": 61.25}
+        assert (shown["windowEnd"], shown["eventTime"]) == (end, end - 1)
+        wait_value(page, city.edges.name, A, "vehicles", 3)
+        shown = entry(page, city.edges.name, A)
+        assert shown is not None
+        assert shown["target"] == B
+        wait_drawn(page, city.delays.name)
+        wait_drawn(page, city.edges.name)
+        page.wait_for_selector(f'.card[data-card="{city.speeds.name}"] >> text=550')
+
+        # What is under the pointer is told with its numbers, window and age.
+        for job in (city.delays, city.edges, city.stops, city.speeds):
+            page.locator(f'.layer[data-job="{job.name}"] .switch-track').click()
+        place = page.evaluate("cell => window.headrace.cellOnScreen(cell)", A)
+        box = page.locator(".map").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + place["x"] - 3, box["y"] + place["y"])
+        page.mouse.move(box["x"] + place["x"], box["y"] + place["y"])
+        tooltip = page.locator(".tooltip")
+        tooltip.wait_for()
+        told = {
+            row.locator("dt").inner_text(): row.locator("dd").inner_text()
+            for row in tooltip.locator(".lines > div").all()
+        }
+        assert told["vehicles"].startswith("1")
+        assert {"window", "age"} <= told.keys()
+        page.mouse.click(box["x"] + place["x"], box["y"] + place["y"])
+        page.wait_for_selector('.card[data-card="selection"]')
+
+
+def test_newer_older_retracted_expired(city: City, served: Served, open_page: OpenPage) -> None:
+    job, base = city.vehicles, window_end(200)
+    two = [{"cell": CELLS[0], "vehicles": 4}, {"cell": CELLS[1], "vehicles": 2}]
+    city.hand.write(job, two, end=base)
+    with open_page(served.url + "/" + NEAR) as page:
+        wait_value(page, job.name, A, "vehicles", 4)
+        wait_drawn(page, job.name, 2)
+
+        city.hand.write(job, [{"cell": CELLS[0], "vehicles": 5}], end=base + 1 * SECOND)
+        wait_value(page, job.name, A, "vehicles", 5)
+
+        city.hand.write(job, [{"cell": CELLS[0], "vehicles": 99}], end=base - 5 * SECOND)
+        city.hand.write(job, [{"cell": CELLS[2], "vehicles": 6}], end=base + 1 * SECOND)
+        wait_value(page, job.name, C, "vehicles", 6)
+        shown = entry(page, job.name, A)
+        assert shown is not None
+        assert shown["values"]["vehicles"] == 5, "an older result is ignored"
+
+        city.hand.write(job, [{"cell": CELLS[2], "vehicles": 6}], end=base + 1 * SECOND, retraction=True)
+        wait_gone(page, job.name, C)
+
+        city.hand.write(job, [{"cell": CELLS[0], "vehicles": 7}], end=base + 10 * SECOND)
+        wait_gone(page, job.name, B)
+        wait_value(page, job.name, A, "vehicles", 7)
+
+
+def test_an_emergency_stop_appears_is_listed_and_can_be_flown_to(
+    city: City, served: Served, open_page: OpenPage
+) -> None:
+    script = "<script>document.title='hacked'</script>"
+    image = '<img src="https://evil.example/x.png" onerror="document.title=\'hacked\'">'
+    with open_page(served.url) as page:
+        page.wait_for_selector(f'.layer[data-job="{city.stops.name}"]')
+        switch_on(page, city.stops.name)
+        stop = {"vehicle_id": script, "line": image, "latitude": 60.2, "longitude": 24.9}
+        city.hand.write(city.stops, [stop], at=datetime.now(UTC))
+        card = page.locator(f'.card[data-card="{city.stops.name}"]')
+        card.get_by_text(script, exact=False).first.wait_for()
+        wait_drawn(page, city.stops.name)
+        assert image in card.inner_text(), "a stop's name is shown as the text it is"
+        before = page.evaluate("window.headrace.view()")
+        card.locator("button").filter(has_text="script").first.click()
+        page.wait_for_function(
+            "() => { const v = window.headrace.view();"
+            " return Math.abs(v.latitude - 60.2) < 0.01 && Math.abs(v.longitude - 24.9) < 0.01; }"
+        )
+        assert page.evaluate("window.headrace.view()") != before
+        assert page.title() != "hacked"
+        assert page.locator("script", has_text="hacked").count() == 0
+        assert page.locator('img[src*="evil"]').count() == 0
+
+
+def test_the_page_comes_back_after_the_backend_was_restarted(city: City, open_page: OpenPage) -> None:
+    job, base = city.vehicles, window_end(300)
+    city.hand.write(job, [{"cell": CELLS[0], "vehicles": 11}], end=base)
+    broken = ("ERR_CONNECTION_REFUSED", "WebSocket connection", "Failed to load resource", "ERR_")
+    first = serving(city.broker.connection, city.jobs)
+    running = first.__enter__()
+    port = int(running.url.rpartition(":")[2])
+    try:
+        with open_page(running.url, expect=broken) as page:
+            wait_value(page, job.name, A, "vehicles", 11)
+            first.__exit__(None, None, None)
+            page.wait_for_function("() => window.headrace.link() !== 'connected'")
+            assert entry(page, job.name, A) is not None, "what was shown stays, marked as not current"
+            page.wait_for_selector('.link[data-state="lost"], .link[data-state="connecting"]')
+            city.hand.write(job, [{"cell": CELLS[0], "vehicles": 12}], end=base + 1 * SECOND)
+            with serving(city.broker.connection, city.jobs, port=port):
+                page.wait_for_function("() => window.headrace.link() === 'connected'")
+                wait_value(page, job.name, A, "vehicles", 12)
+    finally:
+        first.__exit__(None, None, None)
+
+
+def test_states_are_told(broker: EmbeddedBroker, open_page: OpenPage) -> None:
+    job = vehicles_job(fresh("nothing"))
+    with serving(broker.connection, [job]) as served, open_page(served.url) as page:
+        page.wait_for_selector(f'.layer[data-job="{job.name}"] .badge[data-state="missing"]')
+        page.get_by_role("button", name="Pipeline").click()
+        page.locator("text=headrace run >> visible=true").first.wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("where", ["map", "pipeline"])
+def test_axe_finds_nothing_serious(city: City, served: Served, open_page: OpenPage, where: str, scheme: Any) -> None:
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: make frontend-check")
+    city.everything(100)
+    with open_page(served.url + f"/#page={where}", color_scheme=scheme) as page:
+        page.wait_for_selector(f'.layer[data-job="{city.vehicles.name}"]', state="attached")
+        page.wait_for_function("() => window.headrace?.link() === 'connected'")
+        page.evaluate(AXE.read_text())
+        found = page.evaluate("async () => (await axe.run()).violations")
+        serious = [
+            f"{rule['id']} ({rule['impact']}): {rule['nodes'][0]['html'][:200]}"
+            for rule in found
+            if rule["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
