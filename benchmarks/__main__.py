@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("codec", "growth", "engine", "delivery", "nexmark", "yahoo")
+NAMES = ("codec", "growth", "engine", "delivery", "nexmark", "yahoo", "dashboard")
 
 
 def main() -> int:
