@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from hypothesis import assume
 from hypothesis import strategies as st
 
 from headrace.cep import matched
-from headrace.cep.conditions import current
+from headrace.cep.conditions import MatchExpr, current
 from headrace.cep.pattern import Pattern
 from headrace.errors import PlanError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 START = datetime(2025, 6, 1, tzinfo=UTC)
 LETTERS = "abcd"
+
+
+#: Conditions on what an element has matched so far, by a small number.
+ITERATIVE: list[Callable[[matched, int], MatchExpr]] = [
+    lambda rows, number: rows.sum("value") + current("value") < 2 * number + 3,
+    lambda rows, number: (rows.mean("value") <= current("value")) | (rows.count() > number),
+    lambda rows, number: ~(rows.first("value") > number) & (rows.last("value") != current("value")),
+    lambda rows, number: rows.max("value") - rows.min("value") >= number - 5,
+    lambda rows, number: number / rows.count() > current("value") / rows.last("value"),
+]
 
 
 def symbol(letters: str) -> pl.Expr:
@@ -58,7 +71,7 @@ def _chains(draw: st.DrawFn, *, depth: int, prefix: str, iterative: bool) -> Pat
             continue
         if iterative and not group and number and pattern.names[0] != name and draw(st.integers(0, 5)) == 0:
             pattern = pattern.where(
-                matched(pattern.names[0]).sum("value") + current("value") < draw(st.integers(3, 20))
+                draw(st.sampled_from(ITERATIVE))(matched(pattern.names[0]), draw(st.integers(0, 9)))
             )
         pattern = _quantified(draw, pattern, group=group)
     assert pattern is not None

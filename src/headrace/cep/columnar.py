@@ -11,139 +11,28 @@ to `Threads` and come back as table rows. The two give the same answer; a proper
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from headrace.cep.limits import Limit, MatchLimitError
+from headrace.cep.limits import Limit
 from headrace.cep.matcher import Path, Rows
+from headrace.cep.tables import Decided, ThreadTable
 from headrace.cep.threads import NEVER, Found, KeyRun, Thread, Threads
+from headrace.cep.vectors import Asked, Facts
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from headrace.cep.program import Program, Term
     from headrace.cep.skip import Skip
+    from headrace.cep.tables import Bools, Ints, Nodes
 
-Ints: TypeAlias = "NDArray[np.int64]"
-Bools: TypeAlias = "NDArray[np.bool_]"
 
 #: With fewer keys and threads than this in a round, following each key by itself is quicker.
 FEW_KEYS: Final = 40
 
 #: A key that has so many times more threads than these few is followed in rounds again.
 _MANY: Final = 4
-
-#: Rows in all partial matches of a key group, those that several have in common counted once.
-MAX_HELD_ROWS: Final = 20_000_000
-
-_NONE: Final = np.empty(0, dtype=np.int64)
-
-
-class Nodes:
-    """Paths as a tree in a table: each node is a row under a label, after its parent (-1: none)."""
-
-    def __init__(self, parent: Ints = _NONE, label: Ints = _NONE, row: Ints = _NONE) -> None:
-        self._table = np.stack([parent, label, row])
-        self.count = len(parent)
-        self._paths: dict[int, Path] = {}
-
-    def add(self, parent: Ints, label: Ints, row: Ints) -> Ints:
-        """Add nodes; returns their numbers."""
-        first, self.count = self.count, self.count + len(parent)
-        self._reserve(first)
-        self._table[:, first : self.count] = parent, label, row
-        return np.arange(first, self.count, dtype=np.int64)
-
-    def add_one(self, parent: int, label: int, row: int) -> int:
-        """Add one node; returns its number."""
-        node, self.count = self.count, self.count + 1
-        self._reserve(node)
-        table = self._table
-        table[0, node], table[1, node], table[2, node] = parent, label, row
-        return node
-
-    def _reserve(self, used: int) -> None:
-        if self.count > MAX_HELD_ROWS:
-            raise MatchLimitError(
-                f"the partial matches of a key group hold more than {MAX_HELD_ROWS:,} rows in all",
-                hint="Bound the pattern with within(...), or its repetitions with times(a, b).",
-            )
-        if self.count > self._table.shape[1]:
-            grown = np.empty((3, max(2 * self.count, 1024)), dtype=np.int64)
-            grown[:, :used] = self._table[:, :used]
-            self._table = grown
-
-    def arrays(self) -> tuple[Ints, Ints, Ints]:
-        """Parent, label and row of all nodes."""
-        parent, label, row = self._table[:, : self.count]
-        return parent, label, row
-
-    def known_paths(self) -> dict[int, Path]:
-        """Paths that were asked for, by their last node."""
-        return self._paths
-
-    def path(self, node: int, names: tuple[str, ...]) -> Path:
-        """The path that ends at a node."""
-        parent, label, row = self.arrays()
-        chain = []
-        while node >= 0 and node not in self._paths:
-            chain.append(node)
-            node = int(parent[node])
-        path = self._paths[node] if node >= 0 else Path.EMPTY
-        for link in reversed(chain):
-            path = self._paths[link] = path.add(names[int(label[link])], int(row[link]))
-        return path
-
-
-@dataclass(slots=True)
-class ThreadTable:
-    """Threads of all keys; those of one key in the order of preference."""
-
-    key: Ints
-    at: Ints
-    node: Ints
-    start: Ints
-    start_time: Ints
-    deadline: Ints
-
-    @classmethod
-    def empty(cls) -> ThreadTable:
-        """No threads."""
-        return cls(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE)
-
-    def __len__(self) -> int:
-        return len(self.key)
-
-    def pick(self, index: Ints | Bools) -> ThreadTable:
-        """Some of the threads, in the order of the index."""
-        return ThreadTable(*(column[index] for column in self.columns()))
-
-    def columns(self) -> tuple[Ints, ...]:
-        """The arrays in order."""
-        return (self.key, self.at, self.node, self.start, self.start_time, self.deadline)
-
-    @classmethod
-    def concat(cls, tables: list[ThreadTable]) -> ThreadTable:
-        """All threads of several tables."""
-        return cls(*(np.concatenate(columns) for columns in zip(*(t.columns() for t in tables), strict=True)))
-
-
-@dataclass(slots=True)
-class Decided:
-    """What came out, in order: the key, the last node of the path, and when it was decided."""
-
-    key: list[int] = field(default_factory=list)
-    node: list[int] = field(default_factory=list)
-    time: list[int] = field(default_factory=list)
-
-    def extend(self, key: Ints, node: Ints, time: Ints) -> None:
-        """Add several."""
-        self.key.extend(key.tolist())
-        self.node.extend(node.tolist())
-        self.time.extend(time.tolist())
 
 
 class Columnar:
@@ -198,6 +87,9 @@ class Columnar:
         self._bounded = bool((self._bounds < NEVER).any())
         for thread, key in zip(self._objects(held), held.key.tolist(), strict=True):
             self.held.setdefault(key, []).append(thread)
+        self.facts = Facts(self._label_number, rows.numbers)
+        if rows.vectors:
+            self.facts.add_all(*nodes.arrays())
         self._begins = self.machine.any_mask(self.machine.begin_moves)
         # How many partial matches there are counts where some may be given up, also if they end with the next row.
         if last is not None and self.limit.at_limit == "fail":
@@ -240,7 +132,10 @@ class Columnar:
             link = link.parent
         node = -1 if link is None or link.parent is None else known[id(link)]
         for link in reversed(chain):
-            node = known[id(link)] = self.nodes.add_one(node, self._label_number[link.label], link.row)
+            place = (node, self._label_number[link.label], link.row)
+            node = known[id(link)] = self.nodes.add_one(*place)
+            if self.rows.vectors:
+                self.facts.add(*(np.array([each], dtype=np.int64) for each in place))
         return node
 
     def _table(self, key: int, threads: list[Thread], known: dict[int, int]) -> ThreadTable:
@@ -462,6 +357,8 @@ class Columnar:
                 parent * (len(self._label_number) + 1) + what, return_index=True, return_inverse=True
             )
             added = self.nodes.add(source.node[who][first], what[first], rows_of[who][first])
+            if self.rows.vectors:
+                self.facts.add(source.node[who][first], what[first], rows_of[who][first])
             node[taking] = added[inverse]
         return node
 
@@ -469,6 +366,12 @@ class Columnar:
         """For which of some threads a condition holds."""
         mask, asks = self.machine.term(term)
         holds = np.ones(len(index), dtype=np.bool_) if mask is None else mask[rows_of[index]]
+        if asks:
+            vectors, asks = self.machine.asked(term)
+            for vector, wanted in vectors:
+                left = np.flatnonzero(holds)
+                asked = Asked(self.facts, rows_of[index[left]], source.node[index[left]])
+                holds[left] = vector(asked) == wanted
         if asks:
             names = self.program.labels
             for place in np.flatnonzero(holds).tolist():

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from headrace.cep.conditions import Columns, Condition, bind, columns_of, masks_of
+from headrace.cep.conditions import Columns, Combined, Condition, Matched, MatchExpr, RowView, columns_of, masks_of
 from headrace.cep.matcher import Rows
+from headrace.cep.vectors import numbers_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from headrace.cep.matcher import PathCondition
     from headrace.cep.program import Program, Term
     from headrace.cep.skip import Skip
+    from headrace.cep.vectors import Asked, Vector, VectorCondition
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +70,8 @@ class Compiled:
         # What depends on the match is asked row by row, so these rows are wanted side by side.
         frame = frame if order is None else frame[order]
         columns = Columns(frame if history is None else pl.concat([history, frame.select(history.columns)]))
+        numbers = self._numbers(columns.frame)
+        vectors: dict[int, VectorCondition] = {}
         for number, condition in enumerate(self.conditions):
             if isinstance(condition, pl.Expr):
                 continue
@@ -73,7 +79,17 @@ class Compiled:
                 self._join(number, condition, masks, paths, before + frame.height)
             else:
                 paths[number] = bind(condition, frame, columns, before)
-        return Rows(before + frame.height, masks, paths, times)
+                vector = bind_vector(condition, frame, numbers, before)
+                if vector is not None:
+                    vectors[number] = vector
+        return Rows(before + frame.height, masks, paths, times, vectors=vectors, numbers=numbers)
+
+    def _numbers(self, frame: pl.DataFrame) -> dict[str, Vector]:
+        """The columns of numbers that iterative conditions read."""
+        asked = [columns_of(c) for c in self.conditions if not isinstance(c, (pl.Expr, tuple))]
+        names = {name for columns in asked for name in columns or () if name in frame.columns}
+        found = {name: numbers_of(frame, name) for name in sorted(names)}
+        return {name: vector for name, vector in found.items() if vector is not None}
 
     def columns_matched(self) -> frozenset[str] | None:
         """The columns of rows matched earlier that conditions read; None if that cannot be known."""
@@ -100,3 +116,56 @@ class Compiled:
             return
         packed = mask.tobytes()
         paths[number] = lambda row, path: bool(packed[row]) and all(ask(row, path) is w for ask, w in asks)
+
+
+def bind(condition: Condition, frame: pl.DataFrame, columns: Columns, before: int) -> PathCondition:
+    """Make an iterative condition ready for a batch.
+
+    Args:
+        condition: What to ask.
+        frame: The rows of the batch.
+        columns: The values of the rows before the batch, then of the batch.
+        before: How many rows there are before the batch.
+    """
+    if isinstance(condition, Combined):
+        parts = [bind(part, frame, columns, before) for part in condition.parts]
+        if condition.how == "and":
+            return lambda row, path: all(part(row, path) for part in parts)
+        return lambda row, path: any(part(row, path) for part in parts)
+    if isinstance(condition, pl.Expr):
+        mask = masks_of(frame, [condition])[0].tolist()
+        return lambda row, _: mask[row - before]
+    asked = condition
+    return lambda row, path: bool(asked(RowView(columns, row), Matched(columns, path)))
+
+
+def bind_vector(
+    condition: Condition, frame: pl.DataFrame, numbers: Mapping[str, object], before: int
+) -> VectorCondition | None:
+    """Make an iterative condition ready to be asked for many rows and paths at once; None if that cannot be.
+
+    Args:
+        condition: What to ask.
+        frame: The rows of the batch.
+        numbers: The columns that hold numbers.
+        before: How many rows there are before the batch.
+    """
+    if isinstance(condition, Combined):
+        parts = [bind_vector(part, frame, numbers, before) for part in condition.parts]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        join = np.logical_and if condition.how == "and" else np.logical_or
+        return lambda asked: join.reduce([part(asked) for part in known])
+    if isinstance(condition, pl.Expr):
+        mask = np.concatenate([np.zeros(before, dtype=np.bool_), masks_of(frame, [condition])[0]])
+        return lambda asked: mask[asked.rows]
+    if not isinstance(condition, MatchExpr) or condition.vector is None or not condition.columns <= numbers.keys():
+        return None
+    vector = condition.vector
+
+    def holds(asked: Asked) -> NDArray[np.bool_]:
+        values, known = vector(asked)
+        return values.astype(np.bool_) & known
+
+    return holds

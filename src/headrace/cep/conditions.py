@@ -13,18 +13,20 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
+from headrace.cep.vectors import constant, divided, inverted, joined
 from headrace.errors import PlanError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headrace.cep.matcher import Path, PathCondition
+    from headrace.cep.matcher import Path
+    from headrace.cep.vectors import VectorFunction
 
 
 class Columns:
@@ -99,12 +101,12 @@ class Matched:
 
     def sum(self, name: str, column: str) -> Any:
         """The sum over the rows of an element."""
-        return sum(self.values(name, column))
+        return _total(self.values(name, column))
 
     def mean(self, name: str, column: str) -> float | None:
         """The mean over the rows of an element."""
         values = self.values(name, column)
-        return sum(values) / len(values) if values else None
+        return _total(values) / len(values) if values else None
 
     def min(self, name: str, column: str) -> Any:
         """The smallest value in the rows of an element."""
@@ -125,7 +127,19 @@ class Matched:
         return None if row is None else self._columns[column][row]
 
 
+def _total(values: list[Any]) -> Any:
+    """The sum, value by value: as it is computed for many matches at once, and in every version of Python."""
+    total: Any = 0
+    for value in values:
+        total += value
+    return total
+
+
 Iterative: TypeAlias = Callable[[RowView, Matched], object]
+
+
+def _quotient(one: Any, other: Any) -> Any:
+    return one / other if other else None
 
 
 class MatchExpr:
@@ -140,11 +154,14 @@ class MatchExpr:
         text: str,
         names: frozenset[str] = frozenset(),
         columns: frozenset[str] = frozenset(),
+        vector: VectorFunction | None = None,
     ) -> None:
         self._evaluate = evaluate
         self._text = text
         self.names = names
         self.columns = columns
+        #: The same for many rows and paths at once, if it can be had.
+        self.vector = vector
 
     def __call__(self, row: RowView, so_far: Matched) -> Any:
         """The value for a row and the rows matched before it."""
@@ -167,9 +184,10 @@ class MatchExpr:
             return None if one is None or two is None else apply(one, two)
 
         text = f"({left!r} {sign} {right!r})"
+        vector = _joined(sign, apply, left, right)
         if not isinstance(other, MatchExpr):
-            return MatchExpr(evaluate, text, self.names, self.columns)
-        return MatchExpr(evaluate, text, self.names | other.names, self.columns | other.columns)
+            return MatchExpr(evaluate, text, self.names, self.columns, vector)
+        return MatchExpr(evaluate, text, self.names | other.names, self.columns | other.columns, vector)
 
     def __add__(self, other: object) -> MatchExpr:
         return self._with("+", operator.add, other)
@@ -190,7 +208,10 @@ class MatchExpr:
         return self._with("*", operator.mul, other, swap=True)
 
     def __truediv__(self, other: object) -> MatchExpr:
-        return self._with("/", lambda a, b: a / b if b else None, other)
+        return self._with("/", _quotient, other)
+
+    def __rtruediv__(self, other: object) -> MatchExpr:
+        return self._with("/", _quotient, other, swap=True)
 
     def __lt__(self, other: object) -> MatchExpr:
         return self._with("<", operator.lt, other)
@@ -219,7 +240,8 @@ class MatchExpr:
         return self._with("|", lambda a, b: bool(a) or bool(b), other)
 
     def __invert__(self) -> MatchExpr:
-        return MatchExpr(lambda row, so_far: not self(row, so_far), f"~{self!r}", self.names, self.columns)
+        vector = None if self.vector is None else inverted(self.vector)
+        return MatchExpr(lambda row, so_far: not self(row, so_far), f"~{self!r}", self.names, self.columns, vector)
 
     def __bool__(self) -> bool:
         raise PlanError(
@@ -227,9 +249,31 @@ class MatchExpr:
         )
 
 
+def _joined(sign: str, apply: Callable[[Any, Any], Any], one: object, other: object) -> VectorFunction | None:
+    """Two parts joined, for many rows and paths at once; None where a part is no number."""
+    parts: list[VectorFunction] = []
+    for part in (one, other):
+        vector = part.vector if isinstance(part, MatchExpr) else constant(part) if _is_number(part) else None
+        if vector is None:
+            return None
+        parts.append(vector)
+    if sign == "/":
+        return divided(*parts)
+    return joined({"&": np.logical_and, "|": np.logical_or}.get(sign, apply), *parts)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, bool | int | float) and (not isinstance(value, int) or abs(value) < 2**53)
+
+
 def current(column: str) -> MatchExpr:
     """The value of a column in the row that is asked about."""
-    return MatchExpr(lambda row, _: row[column], f"current({column!r})", columns=frozenset({column}))
+    return MatchExpr(
+        lambda row, _: row[column],
+        f"current({column!r})",
+        columns=frozenset({column}),
+        vector=lambda asked: asked.current(column),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +292,17 @@ class matched:  # noqa: N801  reads as a function: matched("rising").sum("price"
             f"matched({self.name!r}).{what}({column!r})",
             frozenset({self.name}),
             frozenset({column}),
+            lambda asked: asked.fact(what, self.name, column),
         )
 
     def count(self) -> MatchExpr:
         """How many rows there are."""
-        names = frozenset({self.name})
-        return MatchExpr(lambda _, so_far: so_far.count(self.name), f"matched({self.name!r}).count()", names)
+        return MatchExpr(
+            lambda _, so_far: so_far.count(self.name),
+            f"matched({self.name!r}).count()",
+            frozenset({self.name}),
+            vector=lambda asked: asked.fact("count", self.name, ""),
+        )
 
     def sum(self, column: str) -> MatchExpr:
         """The sum of a column; 0 for no rows."""
@@ -405,27 +454,6 @@ def rows_read(conditions: Sequence[Condition]) -> set[str] | None:
             return None
         read |= more
     return read
-
-
-def bind(condition: Condition, frame: pl.DataFrame, columns: Columns, before: int) -> PathCondition:
-    """Make an iterative condition ready for a batch.
-
-    Args:
-        condition: What to ask.
-        frame: The rows of the batch.
-        columns: The values of the rows before the batch, then of the batch.
-        before: How many rows there are before the batch.
-    """
-    if isinstance(condition, Combined):
-        parts = [bind(part, frame, columns, before) for part in condition.parts]
-        if condition.how == "and":
-            return lambda row, path: all(part(row, path) for part in parts)
-        return lambda row, path: any(part(row, path) for part in parts)
-    if isinstance(condition, pl.Expr):
-        mask = masks_of(frame, [condition])[0].tolist()
-        return lambda row, _: mask[row - before]
-    asked = condition
-    return lambda row, path: bool(asked(RowView(columns, row), Matched(columns, path)))
 
 
 def unknown_column(column: str, columns: Sequence[str]) -> PlanError:

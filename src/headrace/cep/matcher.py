@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from headrace.cep.vectors import Vector, VectorCondition
+
 #: Steps that one start row may take where path conditions forbid to remember failures.
 DEFAULT_MAX_STEPS = 5_000_000
 
@@ -128,6 +130,8 @@ class Rows:
         ahead: So many rows after a row are looked at by its conditions (SQL's NEXT): the last ones of incomplete rows
             cannot be asked yet.
         span: An attempt that needs more rows than this is given up; None for no bound.
+        vectors: By condition number, for some of kind "path": the same for many rows and paths at once.
+        numbers: The columns that these read.
     """
 
     count: int
@@ -141,6 +145,8 @@ class Rows:
     begins: NDArray[np.bool_] | None = None
     ahead: int = 0
     span: int | None = None
+    vectors: Mapping[int, VectorCondition] = field(default_factory=dict)
+    numbers: Mapping[str, Vector] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

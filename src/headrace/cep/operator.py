@@ -163,10 +163,12 @@ class PatternOperator:
         if rows.ready.any() or not progress.idle:
             advance = self._matcher.advance(progress, rows.rows, watermark, ready=rows.ready)
             progress = advance.progress
-            matches = self._results(advance.matches, self.measures)
-            if self.mark_timed_out:
-                matches = _marked(matches, self._results(advance.timed_out, self.measures))
-            if self.timed_out is not None:
+            over = len(advance.timed_out)
+            if len(advance.matches) or (over and self.mark_timed_out):
+                matches = self._results(advance.matches, self.measures)
+                if self.mark_timed_out:
+                    matches = _marked(matches, self._results(advance.timed_out, self.measures))
+            if self.timed_out is not None and over:
                 timed_out = self._results(advance.timed_out, self.timed_out)
             given_up = self._given_up(advance.given_up)
         keep = {} if progress.idle else progress.frames()
@@ -177,10 +179,10 @@ class PatternOperator:
             state.put(_SEGMENT, value)
         dismissed = [frame for frame in (rows.dismissed, given_up) if frame is not None]
         return PatternOutcome(
-            rows=_some(matches),
+            rows=matches,
             late=rows.late,
             dismissed=pl.concat(dismissed, how="diagonal") if dismissed else None,
-            timed_out=_some(timed_out),
+            timed_out=timed_out,
         )
 
     def _given_up(self, rows: pl.DataFrame | None) -> pl.DataFrame | None:
@@ -219,7 +221,3 @@ def _marked(matches: pl.DataFrame, timed_out: pl.DataFrame) -> pl.DataFrame:
     together = pl.concat(parts).sort(EVENT_TIME, maintain_order=True)
     place = matches.columns.index(EVENT_TIME) + 1
     return together.select(*matches.columns[:place], TIMED_OUT, *matches.columns[place:])
-
-
-def _some(frame: pl.DataFrame | None) -> pl.DataFrame | None:
-    return None if frame is None or not frame.height else frame

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from headrace.cep.columnar import FEW_KEYS, Columnar, Decided, Nodes, ThreadTable
+from headrace.cep.columnar import FEW_KEYS, Columnar
+from headrace.cep.tables import Decided, Nodes, ThreadTable
 from headrace.engine.operator import EVENT_TIME
 from headrace.errors import StateError
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from headrace.cep.columnar import Bools, Ints
     from headrace.cep.compiled import Compiled
     from headrace.cep.limits import Limit
+    from headrace.cep.tables import Bools, Ints
 
 _INDEX = "#index"
 _NODES = ("parent", "label", "row")
@@ -233,6 +234,10 @@ class StreamMatcher:
         return order, np.concatenate([keys[:before], new]), unique
 
     def _piece(self, run: Columnar, decided: Decided, source: _Source, keys: pl.DataFrame) -> Piece:
+        if not decided.key:
+            number = pl.lit(0, dtype=pl.Int64)
+            detail = source.nothing.with_columns(number.alias("#match"), number.alias("#label"))
+            return Piece(detail, np.empty(0, dtype=np.int64), keys[:0] if self.key else pl.DataFrame())
         time = np.array(decided.time, dtype=np.int64)
         order = np.argsort(time, kind="stable")
         node = np.array(decided.node, dtype=np.int64)[order]
@@ -254,12 +259,19 @@ class _Source:
         self._order = order
         self.count = history.height + len(order)
 
+    @property
+    def nothing(self) -> pl.DataFrame:
+        """No rows, with their columns."""
+        return self._history[:0]
+
     def take(self, numbers: Ints) -> pl.DataFrame:
         """The rows of some numbers."""
         before = self._history.height
         old = numbers < before
         if not old.any():
             return self._rows[self._order[numbers - before]]
+        if old.all():
+            return self._history[numbers]
         parts = [self._history[numbers[old]], self._rows[self._order[numbers[~old] - before]]]
         place = np.empty(len(numbers), dtype=np.int64)
         place[np.concatenate([np.flatnonzero(old), np.flatnonzero(~old)])] = np.arange(len(numbers))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from headrace.cep.vectors import VectorCondition
+
 NEVER: Final = 2**63 - 1
 
 MoveKind: TypeAlias = Literal["take", "pass", "stop"]
@@ -252,6 +254,13 @@ class Threads:
                 return np.ones(self.rows.count, dtype=np.bool_)
             union |= mask
         return union
+
+    def asked(self, term: Term) -> tuple[list[tuple[VectorCondition, bool]], _Asks]:
+        """What is left to ask of a conjunction with the path: for many at once, and one by one."""
+        left = [(number, wanted) for number, wanted in term if number not in self.rows.masks]
+        vectors = [(self.rows.vectors[number], wanted) for number, wanted in left if number in self.rows.vectors]
+        others = [(self.rows.paths[number], wanted) for number, wanted in left if number not in self.rows.vectors]
+        return vectors, tuple(others)
 
     def term(self, term: Term) -> tuple[NDArray[np.bool_] | None, _Asks]:
         """A conjunction as one mask over all rows, and what is left to ask with the path."""
