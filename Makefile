@@ -20,7 +20,7 @@ ARGS ?=
 
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: help run test test-quick test-slow lint types format bench jars lock clean java mosquitto chromium setup setup-dev \
+.PHONY: help run test test-quick test-slow lint types format bench chaos jars lock clean java mosquitto chromium setup setup-dev \
 	frontend frontend-check page screenshots
 
 help: ## Show this list
@@ -59,6 +59,9 @@ frontend-check: $(PACKAGES) $(LAND) ## Check style and types of the page and run
 
 screenshots: setup-dev jars frontend ## Draw the pictures of the dashboard in docs/images from a running pipeline, with Chromium
 	@$(BIN)/python scripts/screenshots.py $(ARGS)
+
+chaos: setup-dev jars ## Kill things around running jobs and see that every result is there once (ARGS='--kills 20 --seed 7')
+	@$(BIN)/python -m chaos $(ARGS)
 
 bench: setup-dev jars ## Run the benchmarks and write benchmarks/results
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -51,6 +51,11 @@ class Bench:
     def send_rows(self, topic: str, rows: pl.DataFrame, kind: Any, key: str) -> None:
         self.send(topic, Codec().encode(rows, kind).to_pylist(), rows.get_column(key).to_list())
 
+    def send_partition(self, topic: str, rows: pl.DataFrame, kind: Any, partition: int) -> None:
+        with Producer(self.broker.connection) as producer:
+            for value in Codec().encode(rows, kind).to_pylist():
+                producer.send(topic, value, partition=partition)
+
     def run(self, *jobs: Job, until: Callable[[list[BatchDone]], bool], **changes: Any) -> list[BatchDone]:
         """Run jobs until their batches so far satisfy a condition; not to get there in minutes is a failure."""
         options = RunOptions(connection=self.broker.connection, checkpoint=self.checkpoint, jars=self.jars)
