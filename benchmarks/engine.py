@@ -3,8 +3,10 @@
     python -m benchmarks.engine            # prints a table, writes benchmarks/results/engine.json
 
 The topic is filled first (20,000 vehicles at 1 Hz), the broker runs on the same cores. Contestants take turns; each
-figure is the median of its turns. A streaming contestant reads the topic in batches of a fixed number of events and is
-timed from the end of its second batch (the first ones start Java code and Python workers) to the end of its last.
+figure is the median of its turns. A streaming contestant reads the topic in batches that grow to a target time, as any
+job does after an outage; it is timed from the batch in which it has read a quarter of the topic (the first ones start
+Java code and Python workers) to its last full one. Beside each stands the most memory that it took: the driver, its
+Java process and the Python workers together (RSS, so shared pages count more than once).
 
 - `read`: Spark sums the lengths of the values. Nothing can be faster through Spark's Kafka source.
 - `vehicle-distribution`: newest position per vehicle, vehicles per cell, sliding 30 s every 5 s; results to Kafka,
@@ -19,6 +21,7 @@ timed from the end of its second batch (the first ones start Java code and Pytho
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import platform
@@ -30,7 +33,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 import psutil
@@ -82,7 +85,7 @@ class Ground:
     jars: list[Path]
     directory: Path
     events: int
-    batch: int
+    batch: int | None
 
 
 def fill(broker: EmbeddedBroker, *, vehicles: int, seconds: int) -> int:
@@ -130,7 +133,7 @@ def native_tumbling(ground: Ground) -> float:
             .options(**ground.broker.connection.spark_options())
             .option("subscribe", VEHICLE_POSITIONS)
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", ground.batch)
+            .option("maxOffsetsPerTrigger", ground.batch or 800_000)
             .load()
         )
         counted = rows.withWatermark("timestamp", "1 second").groupBy("key", window("timestamp", "5 seconds"))
@@ -144,7 +147,7 @@ def native_tumbling(ground: Ground) -> float:
                 .start()
             )
             query.awaitTermination()
-            done = [p for p in query.recentProgress if p.numInputRows][2:]
+            done = [p for p in query.recentProgress if p.numInputRows][1:]
             seconds = sum(p.durationMs["triggerExecution"] for p in done) / 1000
             return float(sum(p.numInputRows for p in done) / seconds)
     finally:
@@ -155,13 +158,11 @@ def streaming(ground: Ground, job: Job) -> float:
     """Events/s of a job, from Kafka to Kafka."""
     marks: list[tuple[float, int]] = []
     stop = threading.Event()
-    total = 0
 
     def report(event: RunEvent) -> None:
-        nonlocal total
         if isinstance(event, BatchDone) and event.rows_in:
-            total += event.rows_in
-            marks.append((time.perf_counter(), event.rows_in))
+            total = event.rows_in + (marks[-1][1] if marks else 0)
+            marks.append((time.perf_counter(), total))
             if total >= ground.events:
                 stop.set()
 
@@ -174,9 +175,38 @@ def streaming(ground: Ground, job: Job) -> float:
             driver_memory="3g",
         )
         run_jobs([job], options, report, stop)
-    if len(marks) < 4:
+    # The last batch reads what is left, which may be little.
+    timed = [mark for mark in marks[:-1] if mark[1] >= ground.events / 4]
+    if len(timed) < 3:
         raise SystemExit(f"{len(marks)} batches are too few to time; raise --seconds or lower --batch")
-    return sum(rows for _, rows in marks[2:]) / (marks[-1][0] - marks[1][0])
+    return (timed[-1][1] - timed[0][1]) / (timed[-1][0] - timed[0][0])
+
+
+class Memory:
+    """Watches the memory of this process and all it has started, but not of the broker."""
+
+    def __init__(self, without: set[int]) -> None:
+        self.peak_mb = 0
+        self._without = without
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        me = psutil.Process()
+        while not self._stop.wait(0.5):
+            total = 0
+            for process in [me, *me.children(recursive=True)]:
+                with contextlib.suppress(psutil.Error):
+                    total += process.memory_info().rss if process.pid not in self._without else 0
+            self.peak_mb = max(self.peak_mb, total >> 20)
 
 
 def _session(ground: Ground) -> Any:
@@ -189,8 +219,8 @@ def _session(ground: Ground) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--vehicles", type=int, default=20_000)
-    parser.add_argument("--seconds", type=int, default=120, help="event time to fill, at 1 Hz a vehicle")
-    parser.add_argument("--batch", type=int, default=300_000)
+    parser.add_argument("--seconds", type=int, default=240, help="event time to fill, at 1 Hz a vehicle")
+    parser.add_argument("--batch", type=int, help="the most events of a batch; as memory and time allow if not given")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", action="append", default=[], help="contestants to run; all if none is named")
@@ -215,14 +245,20 @@ def main() -> None:
             console.print(f"{events:,} events in {time.perf_counter() - started:.1f} s")
             ground = Ground(broker, list(JarCache().get(SPARK_CONNECTOR)), home, events, chosen.batch)
             figures: dict[str, list[float]] = {name: [] for name in contestants}
+            memory: dict[str, list[int]] = {name: [] for name in contestants}
+            others = {child.pid for child in psutil.Process().children(recursive=True)}
             for turn in range(chosen.repeat):
                 for name, run in contestants.items():
-                    figures[name].append(run(ground))
-                    console.print(f"turn {turn + 1}: {name} {figures[name][-1]:,.0f} events/s")
-    show(figures, chosen, events)
+                    with Memory(others) as used:
+                        figures[name].append(run(ground))
+                    memory[name].append(used.peak_mb)
+                    console.print(f"turn {turn + 1}: {name} {figures[name][-1]:,.0f} events/s, {used.peak_mb:,} MB")
+    show(figures, memory, chosen, events)
 
 
-def show(figures: dict[str, list[float]], chosen: argparse.Namespace, events: int) -> None:
+def show(
+    figures: dict[str, list[float]], memory: dict[str, list[int]], chosen: argparse.Namespace, events: int
+) -> None:
     medians = {name: statistics.median(values) for name, values in figures.items() if values}
     floor = medians.get("read")
     table = Table("contestant", "events/s (median)", "of reading alone", "turns")
@@ -244,12 +280,13 @@ def show(figures: dict[str, list[float]], chosen: argparse.Namespace, events: in
             "polars": version("polars"),
             "events": events,
             "vehicles": chosen.vehicles,
-            "events_per_batch": chosen.batch,
+            "events_per_batch": chosen.batch or "as many as take 2.5 s",
             "turns": chosen.repeat,
             "broker": "embedded, on the same cores",
         },
         "events_per_second": {name: round(value) for name, value in medians.items()},
         "turns": {name: [round(value) for value in values] for name, values in figures.items()},
+        "peak_memory_mb": {name: max(values) for name, values in memory.items()},
     }
     RESULTS.write_text(json.dumps(record, indent=2) + "\n")
     console.print(f"written to {RESULTS.relative_to(Path.cwd())}")

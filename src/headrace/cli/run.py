@@ -195,6 +195,7 @@ def run(
         state_partitions=settings.spark.state_partitions,
         cadence_ms=settings.spark.cadence_ms,
         driver_memory=settings.spark.driver_memory,
+        state_memory_mb=settings.spark.state_memory_mb,
         max_events_per_batch=settings.spark.max_events_per_batch,
         target_batch_ms=settings.spark.target_batch_ms,
         encoding=settings.spark.result_encoding,

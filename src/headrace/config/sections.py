@@ -125,6 +125,12 @@ class SparkSettings(Section):
         pattern=r"^(local(\[(\*|[1-9][0-9]*)(,[0-9]+)?\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+)$",
     )
     driver_memory: str = _setting("2g", "Heap of the driver.", 'a size such as "2g" or "800m"', pattern=_MEMORY)
+    state_memory_mb: Annotated[int, Number] = _setting(
+        512,
+        "Memory of the state store beside the heap, for all its partitions; what does not fit is on disk.",
+        "a whole number of megabytes from 64",
+        ge=64,
+    )
     cadence_ms: Annotated[int, Number] = _setting(
         500,
         "Milliseconds between the starts of two micro-batches; 0 starts the next one at once.",

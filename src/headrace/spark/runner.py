@@ -60,6 +60,7 @@ class RunOptions:
         state_partitions: Spark's state partitions; as many as there are cores.
         cadence_ms: The least time between the starts of two batches; 0: as soon as the last one is out.
         driver_memory: Heap of the driver.
+        state_memory_mb: Memory of the state store beside the heap; what does not fit is on disk.
         max_events_per_batch: The most events a batch reads; None: as many as memory allows.
         target_batch_ms: What a batch may take while there is a backlog; batches grow and shrink towards it.
         first_batch_events: What the first batch after a start may read, before its time is known.
@@ -84,6 +85,7 @@ class RunOptions:
     state_partitions: int = 2
     cadence_ms: int = 0
     driver_memory: str = "2g"
+    state_memory_mb: int = 512
     max_events_per_batch: int | None = None
     target_batch_ms: int = 2_500
     first_batch_events: int = FIRST
@@ -314,6 +316,7 @@ def _settings(options: RunOptions) -> dict[str, str]:
         jars=options.jars,
         state_partitions=options.state_partitions,
         driver_memory=options.driver_memory,
+        state_memory_mb=options.state_memory_mb,
         local_directory=options.checkpoint.parent / "spark-local",
     )
     if not options.master.startswith("local"):

@@ -29,7 +29,12 @@ _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
 def spark_settings(
-    *, jars: Sequence[Path], state_partitions: int, driver_memory: str, local_directory: Path
+    *,
+    jars: Sequence[Path],
+    state_partitions: int,
+    driver_memory: str,
+    local_directory: Path,
+    state_memory_mb: int = 512,
 ) -> dict[str, str]:
     """Tell the settings of a session.
 
@@ -38,6 +43,7 @@ def spark_settings(
         state_partitions: How many partitions state is kept in; as many as there are cores, and no more.
         driver_memory: Heap of the driver, which in local mode is the whole engine.
         local_directory: Where Spark puts shuffle files and temporary state.
+        state_memory_mb: Memory of the state store, which is beside the heap, for all partitions together.
     """
     return {
         "spark.jars": ",".join(str(jar) for jar in jars),
@@ -53,6 +59,9 @@ def spark_settings(
         f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         # A batch then writes what it changed and not a snapshot of everything.
         f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+        # Without a bound every partition's store has caches of its own, beside the heap.
+        f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
+        f"{_STATE}.rocksdb.maxMemoryUsageMB": str(state_memory_mb),
         # Hadoop's local file system starts a process for every symbolic link it looks at; this manager does not look.
         "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         # Fewer, larger hand-overs to Python: an Arrow stage is given a task's rows in a few batches.
