@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import h3
+import httpx
 import numpy as np
 import polars as pl
 import psutil
@@ -238,6 +239,30 @@ class Meter:
         return float(used.user + used.system)
 
 
+class Watch:
+    """How many viewers are behind at a time, by the dashboard's own metrics."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self.most = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._stop.wait(2.0):
+            text = httpx.get(f"{self._url}/metrics").text
+            found = re.search(r"^headrace_dashboard_viewers_behind (\d+)", text, re.MULTILINE)
+            self.most = max(self.most, int(found[1]) if found else 0)
+
+
 def run_phase(writer: Writer, rounds: int, first: int, pipe: Pipe, meter: Meter) -> dict[str, Any]:
     """Write so many windows, 5 s apart, and see when the viewers had them."""
     committed: dict[int, float] = {}
@@ -348,8 +373,10 @@ def main() -> None:
                 check(phases["all lively"], cells)
                 pipe.send("stall")
                 assert pipe.recv() == "ready"
-                phases["one stalled"] = run_phase(writer, arguments.rounds, 1000, pipe, meter())
+                with Watch(url) as watch:
+                    phases["one stalled"] = run_phase(writer, arguments.rounds, 1000, pipe, meter())
                 check(phases["one stalled"], cells)
+                phases["one stalled"]["viewers_behind_at_most"] = watch.most
             finally:
                 if crowd.is_alive():
                     crowd.terminate()
