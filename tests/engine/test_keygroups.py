@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from datetime import UTC, date, datetime, time, timedelta
 
 import numpy as np
@@ -104,3 +105,17 @@ def test_what_cannot_be_a_key_is_refused_by_name(kind: pl.DataType, words: str) 
         check_key("k", kind)
     with pytest.raises(PlanError, match="column 'k'"):
         key_groups(pl.DataFrame({"k": pl.Series([None], dtype=kind)}), ["k"], 8)
+
+
+@settings(deadline=None)
+@given(
+    keys=st.lists(st.one_of(st.none(), st.text(max_size=60), st.text(max_size=8)), min_size=1, max_size=30),
+    start=st.integers(0, 5),
+)
+def test_texts_are_told_apart_by_their_checksum_however_they_are_stored(keys: list[str | None], start: int) -> None:
+    column = pl.Series(keys, dtype=pl.String)[start:]
+    if not len(column):
+        return
+    by_number = [0xFFFFFFFFFF if key is None else zlib.crc32(key.encode()) for key in column.to_list()]
+    numbers = pl.DataFrame({"k": pl.Series(by_number, dtype=pl.UInt64)})
+    assert key_groups(pl.DataFrame({"k": column}), ["k"], 997).tolist() == key_groups(numbers, ["k"], 997).tolist()

@@ -23,6 +23,10 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
+#: What stands for a null among checksums, and the length from which texts are not gone through byte by byte.
+_NULL = 0xFFFFFFFFFF
+_LONG = 48
+
 
 def key_groups(frame: pl.DataFrame, keys: Sequence[str], groups: int) -> NDArray[np.int32]:
     """Tell the key group of every row.
@@ -102,14 +106,45 @@ def _hashes(column: pl.Series) -> NDArray[np.uint64]:
 
 
 def _text_hashes(column: pl.Series) -> NDArray[np.uint64]:
-    # Keys repeat, so each distinct one is hashed once; crc32 is the quickest stable hash in the standard library.
-    distinct = column.unique()
-    encoded = (value.encode() if isinstance(value, str) else value for value in distinct.to_list())
-    numbers = pl.Series(
-        "hash", [0xFFFFFFFFFF if value is None else zlib.crc32(value) for value in encoded], dtype=pl.UInt64
-    )
-    found = column.replace_strict(distinct, numbers, return_dtype=pl.UInt64)
-    return _mix(found.to_numpy().astype(np.uint64, copy=False))
+    checks = _checksums(column)
+    if checks is None:
+        # Long keys repeat, so each distinct one is hashed once.
+        distinct = column.unique()
+        encoded = (value.encode() if isinstance(value, str) else value for value in distinct.to_list())
+        numbers = pl.Series([_NULL if value is None else zlib.crc32(value) for value in encoded], dtype=pl.UInt64)
+        found = column.replace_strict(distinct, numbers, return_dtype=pl.UInt64)
+        return _mix(found.to_numpy().astype(np.uint64, copy=False))
+    if column.null_count():
+        checks = np.where(column.is_null().to_numpy(), np.uint64(_NULL), checks)
+    return _mix(checks)
+
+
+def _checksums(column: pl.Series) -> NDArray[np.uint64] | None:
+    """Give the CRC-32 of all values, byte by byte over all rows at once; None where they are too long for that."""
+    values = column.cast(pl.Binary).to_arrow(compat_level=pl.CompatLevel.oldest())
+    _, edges, body = values.buffers()
+    starts = np.frombuffer(edges, dtype=np.int64)[values.offset : values.offset + len(values) + 1]
+    lengths = starts[1:] - starts[:-1]
+    longest, shortest = int(lengths.max()), int(lengths.min())
+    if longest > _LONG:
+        return None
+    text = np.frombuffer(body, dtype=np.uint8) if body is not None else np.zeros(0, dtype=np.uint8)
+    checks = np.full(len(values), 0xFFFFFFFF, dtype=np.uint32)
+    for place in range(longest):
+        rows = slice(None) if place < shortest else np.flatnonzero(lengths > place)
+        here = checks[rows]
+        checks[rows] = _CRC_TABLE[(here ^ text[starts[:-1][rows] + place]) & 0xFF] ^ (here >> np.uint32(8))
+    return (checks ^ np.uint32(0xFFFFFFFF)).astype(np.uint64)
+
+
+def _crc_table() -> NDArray[np.uint32]:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ np.uint32(0xEDB88320), table >> 1)
+    return table
+
+
+_CRC_TABLE = _crc_table()
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
