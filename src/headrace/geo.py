@@ -16,7 +16,7 @@ broken GPS receiver does not stop a batch. A number that is no cell has no text,
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import h3ronpy
@@ -204,15 +204,17 @@ def _resolution(cells: pl.Expr) -> pl.Expr:
 
 
 def _lines(columns: Sequence[pl.Series], *, limit: int) -> pl.Series:
-    pairs = pl.DataFrame({"from": columns[0], "to": columns[1]})
-    # Vehicles follow each other: each way is looked up once, however many took it.
-    ways = pairs.unique(maintain_order=True).drop_nulls()
-    lines = [_line(origin, target, limit) for origin, target in ways.iter_rows()]
-    known = ways.with_columns(pl.Series("line", lines, dtype=pl.List(pl.UInt64)))
-    found = pairs.join(known, on=["from", "to"], how="left", maintain_order="left").get_column("line")
-    return found.alias(columns[0].name)
+    origins, targets = columns
+    if len(origins) != len(targets):  # a literal on one side arrives as a column of one row
+        longer = max(len(origins), len(targets))
+        origins, targets = (each.new_from_index(0, longer) if len(each) == 1 else each for each in columns)
+    pairs = zip(origins.to_list(), targets.to_list(), strict=True)
+    lines = [None if None in pair else _line(*pair, limit) for pair in pairs]
+    return pl.Series(columns[0].name, lines, dtype=pl.List(pl.UInt64))
 
 
+# Vehicles follow each other, so most ways have been looked up before.
+@lru_cache(maxsize=100_000)
 def _line(origin: int, target: int, limit: int) -> list[int] | None:
     try:
         if grid_distance(origin, target) > limit:

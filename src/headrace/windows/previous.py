@@ -77,27 +77,30 @@ class PreviousOperator:
         """Let the rows go on that the watermark has passed, in their order."""
         index = _Index.load(state)
         before, watermark = index.watermark, max(index.watermark, turn.watermark)
-        time = pl.col(EVENT_TIME).to_physical()
+        fresh, late, timeless = _judged(turn.rows, before)
         waiting = _read(state, _WAITING)
-        fresh = turn.rows.filter(time >= before)
         held = fresh if waiting is None else pl.concat([waiting, fresh], how="diagonal")
-        passed = self._pass(state, index, held.filter(time < watermark))
-        _write(state, _WAITING, held.filter(time >= watermark))
+        ready = held.get_column(EVENT_TIME).to_physical() < watermark
+        passed = self._pass(state, index, held.filter(ready))
+        _write(state, _WAITING, held.filter(~ready))
         index.watermark = watermark
         self._sweep(state, index)
         index.save(state)
-        late = _with_lateness(turn.rows.filter(time < before), before)
-        timeless = turn.rows.filter(time.is_null()).with_columns(pl.lit("event_time is null").alias("reason"))
-        return Outcome(rows=_some(passed), late=_some(late), dismissed=_some(timeless))
+        return Outcome(rows=passed, late=late, dismissed=timeless)
 
     def _pass(self, state: Segments, index: _Index, rows: pl.DataFrame) -> pl.DataFrame | None:
         if rows.is_empty():
             return None
         if sum(index.sizes.values()) > SHARD_KEYS * index.shards:
             self._split(state, index)
-        told = rows.select(*self.keys, pl.col(EVENT_TIME).to_physical().alias(_TIME), *self._values())
-        told = self._sharded(told.with_row_index(_ROW), index.shards)
-        touched = told.get_column(_SHARD).unique().to_list()
+        told = rows.select(
+            *self.keys,
+            pl.col(EVENT_TIME).to_physical().alias(_TIME),
+            *self._values(),
+            pl.int_range(pl.len(), dtype=pl.UInt32).alias(_ROW),
+        )
+        told = self._sharded(told, index.shards)
+        touched = [0] if index.shards == 1 else told.get_column(_SHARD).unique().to_list()
         known = [part for shard in touched if (part := _read(state, index.name(shard))) is not None]
         ordered = pl.concat([*known, told], how="diagonal").sort(*self.keys, _TIME, *self._names(), maintain_order=True)
         same = pl.all_horizontal(pl.col(key) == pl.col(key).shift() for key in self.keys).fill_null(value=False)
@@ -107,7 +110,7 @@ class PreviousOperator:
             for mark, (name, _) in zip(self._names(), self.columns, strict=True)
         ]
         marked = ordered.with_columns(*before, same.shift(-1).fill_null(value=False).alias(_FOLLOWED))
-        newest = marked.filter(~pl.col(_FOLLOWED)).select(known[0].columns if known else told.drop(_ROW).columns)
+        newest = marked.filter(~pl.col(_FOLLOWED)).select(name for name in told.columns if name != _ROW)
         self._remember(state, index, newest, touched)
         found = marked.filter(pl.col(_ROW).is_not_null())
         return rows[found.get_column(_ROW)].with_columns(found.get_column(name) for name, _ in self.columns)
@@ -124,7 +127,7 @@ class PreviousOperator:
         return rows.with_columns(pl.Series(_SHARD, key_groups(rows, self.keys, _PRIME) % shards, dtype=pl.Int64))
 
     def _remember(self, state: Segments, index: _Index, newest: pl.DataFrame, shards: list[int]) -> None:
-        parts = newest.partition_by(_SHARD, as_dict=True)
+        parts = {(0,): newest} if index.shards == 1 else newest.partition_by(_SHARD, as_dict=True)
         for shard in shards:
             self._keep(state, index, shard, parts[(shard,)])
 
@@ -192,13 +195,20 @@ def _write(state: Segments, name: str, rows: pl.DataFrame) -> None:
         state.delete(name)
 
 
-def _with_lateness(rows: pl.DataFrame, watermark: int) -> pl.DataFrame:
-    mark = pl.lit(watermark, dtype=pl.Int64)
-    return rows.with_columns(
-        (mark - pl.col(EVENT_TIME).to_physical()).cast(pl.Duration("us")).alias("lateness"),
-        mark.cast(INSTANT).alias("watermark"),
-    )
-
-
-def _some(frame: pl.DataFrame | None) -> pl.DataFrame | None:
-    return frame if frame is not None and frame.height else None
+def _judged(rows: pl.DataFrame, watermark: int) -> tuple[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None]:
+    """Split rows into those in time, those behind the watermark, and those without a time; mostly all are in time."""
+    times = rows.get_column(EVENT_TIME).to_physical()
+    timeless = late = None
+    if times.null_count():
+        timeless = rows.filter(times.is_null()).with_columns(pl.lit("event_time is null").alias("reason"))
+        rows = rows.filter(times.is_not_null())
+        times = rows.get_column(EVENT_TIME).to_physical()
+    behind = times < watermark
+    if behind.any():
+        mark = pl.lit(watermark, dtype=pl.Int64)
+        late = rows.filter(behind).with_columns(
+            (mark - pl.col(EVENT_TIME).to_physical()).cast(pl.Duration("us")).alias("lateness"),
+            mark.cast(INSTANT).alias("watermark"),
+        )
+        rows = rows.filter(~behind)
+    return rows, late, timeless
