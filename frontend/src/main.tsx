@@ -8,8 +8,9 @@ import { render } from "preact";
 import { ApiError, ask, BASE, refusal } from "./api";
 import { inspect } from "./inspect";
 import type { MapView } from "./map/mapview";
+import { Places } from "./map/places";
 import { format, parse } from "./permalink";
-import { readConfig, readCurves } from "./protocol";
+import { readConfig, readCurves, readNetwork } from "./protocol";
 import { App } from "./state/app";
 import { Connection, dial } from "./state/connection";
 import { dependsOn } from "./state/depends";
@@ -66,7 +67,9 @@ function keepCurves(app: App): void {
 
 function keepNetwork(app: App, map: MapView): void {
   void quietly(app, async () => {
-    map.setNetwork((await ask("api/network")) as GeoJSON.FeatureCollection);
+    const network = readNetwork(await ask("api/network"));
+    map.setNetwork(network);
+    app.places.value = new Places(network);
   });
 }
 

@@ -452,6 +452,16 @@ export function readConfig(message: unknown): Config {
   };
 }
 
+/** The lines and stops: what is no feature is left out, the rest MapLibre checks. */
+export function readNetwork(message: unknown): GeoJSON.FeatureCollection {
+  const features = list(fields(message, "network")["features"] ?? [], "features");
+  const sound = features.filter((each) => {
+    const from = fields(each, "feature");
+    return from["type"] === "Feature" && typeof from["geometry"] === "object" && from["geometry"] !== null;
+  });
+  return { type: "FeatureCollection", features: sound as GeoJSON.Feature[] };
+}
+
 export function readHistory(message: unknown): HistoryPoint[] {
   const points = list(fields(message, "history")["points"] ?? [], "points");
   return points.flatMap((each) => {

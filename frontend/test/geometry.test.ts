@@ -84,5 +84,5 @@ describe("arrows", () => {
 
 it("stands values up from zero, not without limit", () => {
   const domain = { least: -100, greatest: 100, below: false, above: false };
-  expect([0, 50, -50, 100, 1e9].map((value) => heightShare(value, domain))).toEqual([0, 0.5, 0.5, 1, 3]);
+  expect([0, 50, -50, 100, 1e9].map((value) => heightShare(value, domain))).toEqual([0, 0.5, 0.5, 1, 2]);
 });

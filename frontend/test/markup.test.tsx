@@ -1,8 +1,10 @@
 // @vitest-environment happy-dom
 /** Texts of the stream are data: whatever is in them, the page gets text nodes. */
+import { cellToLatLng } from "h3-js";
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 
+import { NOWHERE_KNOWN, Places } from "../src/map/places";
 import { NOWHERE } from "../src/permalink";
 import { readDeclaration, readPipeline, readSnapshot, readStatus } from "../src/protocol";
 import { App } from "../src/state/app";
@@ -107,8 +109,22 @@ describe("an entry in words", () => {
   });
 
   it("is called by its key where no text is declared for it", () => {
-    expect(nameOf(known, entry, 0)).toBe(NORTH);
-    expect(nameOf({ ...known, labels: ["line"] }, entry, 0)).toBe("6");
+    expect(nameOf(known, entry, 0, NOWHERE_KNOWN)).toBe(NORTH);
+    expect(nameOf({ ...known, labels: ["line"] }, entry, 0, NOWHERE_KNOWN)).toBe("6");
+  });
+
+  it("is called by the nearest stop where one is known", () => {
+    const stop = (name: string, longitude: number, latitude: number) => ({
+      type: "Feature" as const, properties: { kind: "stop", name }, geometry: { type: "Point" as const, coordinates: [longitude, latitude] },
+    });
+    const [latitude, longitude] = cellToLatLng(NORTH);
+    const places = new Places({
+      type: "FeatureCollection",
+      features: [stop("Far", longitude + 0.01, latitude), stop("Near", longitude + 0.001, latitude), stop("Nowhere", longitude, 9)],
+    });
+    expect(nameOf(known, entry, 0, places)).toBe("near Near");
+    expect(places.of({ ...entry, target: SOUTH })).toMatch(/^Near → /);
+    expect(places.near(0, 0)).toBeNull();
   });
 
   it("is among the greatest by the value that is shown, unless it has none", () => {

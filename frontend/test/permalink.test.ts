@@ -4,7 +4,7 @@ import { format, NOWHERE, parse, type Permalink } from "../src/permalink";
 
 const FULL: Permalink = {
   view: { zoom: 12.5, latitude: 60.1711, longitude: 24.9431, bearing: -12, pitch: 45 },
-  layers: new Map([["vehicle-distribution", null], ["delay-distribution", "p 90,&=:/#"]]),
+  layers: new Map([["vehicle-distribution", null], ["final-stop-distribution.pairs", null], ["delay-distribution", "p 90,&=:/#"]]),
   high: ["vehicle-distribution"],
   page: "pipeline",
   selection: { job: "emergency-stop-pattern", key: "40/456@<b>&x" },

@@ -7,6 +7,7 @@ import {
   readCurves,
   readDeclaration,
   readHistory,
+  readNetwork,
   readPipeline,
   readSnapshot,
   readStatus,
@@ -96,6 +97,13 @@ it("reads curves by column, also where one is missing", () => {
 it("reads a history and leaves out points without a time", () => {
   const read = readHistory({ points: [{ event_time: 1, window_end: 2, values: { n: 3 } }, { event_time: null, values: {} }] });
   expect(read).toEqual([{ eventTime: 1, windowEnd: 2, values: new Map([["n", 3]]) }]);
+});
+
+it("takes the features of the network and leaves out what is none", () => {
+  const stop = { type: "Feature", properties: { kind: "stop" }, geometry: { type: "Point", coordinates: [24.9, 60.2] } };
+  expect(readNetwork({ features: [stop, { type: "Feature", geometry: null }, { type: "Other" }] }).features).toEqual([stop]);
+  expect(readNetwork({}).features).toEqual([]);
+  expect(() => readNetwork({ features: [7] })).toThrow(ProtocolError);
 });
 
 it("starts with usual settings where the server names none", () => {

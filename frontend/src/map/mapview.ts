@@ -78,7 +78,7 @@ export class MapView {
       // Nobody reads stops' names while the map turns: no fading saves frames on small machines.
       fadeDuration: 150,
       attributionControl: { compact: true },
-      canvasContextAttributes: { antialias: true },
+      canvasContextAttributes: { antialias: !drawsInSoftware() },
       locale: { "Map.Title": "Map of the results" },
     });
     this.map.addControl(new NavigationControl({ visualizePitch: true }), "bottom-right");
@@ -318,6 +318,16 @@ export class MapView {
 function letDeckMeasure(map: MapLibre): void {
   if ("transform" in map) return;
   Object.defineProperty(map, "transform", { get: () => ({ height: map.getCanvas().clientHeight }) });
+}
+
+/** Without a graphics card every sample of every pixel costs the processor: smooth movement is worth more than smooth edges. */
+function drawsInSoftware(): boolean {
+  const gl = document.createElement("canvas").getContext("webgl2");
+  const info = gl?.getExtension("WEBGL_debug_renderer_info");
+  if (gl === null || info === null || info === undefined) return false;
+  const renderer: unknown = gl.getParameter(info.UNMASKED_RENDERER_WEBGL);
+  gl.getExtension("WEBGL_lose_context")?.loseContext();
+  return typeof renderer === "string" && /swiftshader|llvmpipe|softpipe|software/i.test(renderer);
 }
 
 /** On a small screen the sources are behind the "i", not over the map. */

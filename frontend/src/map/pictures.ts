@@ -38,7 +38,8 @@ interface Valued {
   readonly left: number;
 }
 
-const TALLEST = 1800;
+/** Metres of the greatest value of the scale. */
+const TALLEST = 1300;
 const NO_VALUE: Record<Theme, readonly [number, number, number]> = { light: [150, 150, 150], dark: [110, 116, 128] };
 
 /** Makes the pictures of one job, and remembers what can be used again. */
@@ -145,10 +146,15 @@ export class Painter {
       return true;
     });
     const domain = this.ends(layer, found.values);
-    const colours = this.colours(layer, looks, domain, found.values, 225);
+    // The more there are, the more they cover each other: thinner and paler.
+    const crowd = Math.min(1, Math.sqrt(120 / Math.max(1, found.entries.length)));
+    const colours = this.colours(layer, looks, domain, found.values, 90 + 140 * crowd);
     const pale = colours.slice();
     for (let at = 3; at < pale.length; at += 4) pale[at] = (pale[at] ?? 0) * 0.3;
-    const widths = Float32Array.from(found.values, (value) => 1 + 5 * (Number.isNaN(value) ? 0 : shareOf(value, domain)));
+    const widths = Float32Array.from(
+      found.values,
+      (value) => 1 + (1.5 + 3.5 * crowd) * (Number.isNaN(value) ? 0 : shareOf(value, domain) ** 1.5),
+    );
     const length = found.entries.length;
     const arcs = new ArcLayer({
       id: `${layer.declaration.job}/arcs`,
@@ -280,10 +286,10 @@ function heights(values: Float64Array, domain: Domain, mesh: Mesh): Float32Array
   return made;
 }
 
-/** How high a value stands: from zero, to either side. Beyond the ends of the scale it may grow, up to three times. */
+/** How high a value stands: from zero, to either side. Beyond the ends of the scale it may grow, up to twice. */
 export function heightShare(value: number, domain: Domain): number {
   const far = Math.max(Math.abs(domain.least), Math.abs(domain.greatest));
-  return far > 0 ? Math.min(3, Math.abs(value) / far) : 0;
+  return far > 0 ? Math.min(2, Math.abs(value) / far) : 0;
 }
 
 function middles(shapes: readonly CellShape[]): Float64Array {

@@ -8,6 +8,7 @@ import { SEQUENTIAL, type ScaleName } from "../colour";
 import type { Changes, Config, Declaration, Hello, Pipeline, Shown, Snapshot, Status } from "../protocol";
 import { isPlaced } from "../protocol";
 import type { Page, Permalink, Selection } from "../permalink";
+import { NOWHERE_KNOWN, type Places } from "../map/places";
 import { ServerClock } from "./clock";
 import type { LinkState, Listener } from "./connection";
 import { Curves } from "./curves";
@@ -42,6 +43,8 @@ export class App implements Listener {
   readonly lostAt: Signal<number | null> = signal(null);
   readonly config: Signal<Config | null> = signal(null);
   readonly server: Signal<Hello | null> = signal(null);
+  /** Names of places, once the network is known. */
+  readonly places: Signal<Places> = signal(NOWHERE_KNOWN);
   readonly declared: Signal<readonly Declaration[] | null> = signal(null);
   readonly state: Signal<Status | null> = signal(null);
   readonly work: Signal<Pipeline | null> = signal(null);
@@ -69,10 +72,9 @@ export class App implements Listener {
 
   /** The layers that are on, in the order of the declarations. */
   readonly layers: ReadonlySignal<readonly Layer[]> = computed(() => {
-    let sequential = 0;
+    let cells = 0;
     return (this.declared.value ?? []).flatMap((declaration) => {
-      const palette: ScaleName =
-        declaration.scale === "diverging" ? "balance" : (SEQUENTIAL[sequential++ % SEQUENTIAL.length] ?? "water");
+      const palette = paletteOf(declaration, declaration.kind === "cells" && declaration.scale === "sequential" ? cells++ : 0);
       const choice = this.choiceOf(declaration.job);
       if (!choice.on) return [];
       const shown = declaration.values.find((each) => each.column === choice.value) ?? declaration.values[0] ?? null;
@@ -202,6 +204,12 @@ export class App implements Listener {
   trouble(text: string): void {
     if (!this.troubles.value.includes(text)) this.troubles.value = [...this.troubles.value, text].slice(-3);
   }
+}
+
+/** Layers of cells take the scales in turn; what lies over them has one that stands out from the first. */
+function paletteOf({ kind, scale }: Declaration, number: number): ScaleName {
+  if (scale === "diverging") return "balance";
+  return kind === "arcs" || kind === "edges" ? "ember" : (SEQUENTIAL[number % SEQUENTIAL.length] ?? "water");
 }
 
 /** What is on before the viewer has chosen: the first layer of cells, and everything that happens at a point. */

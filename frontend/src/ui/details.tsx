@@ -1,6 +1,7 @@
 /** One entry in words: its value, its other columns, its window and its age. */
 import * as format from "../format";
-import type { Declaration } from "../protocol";
+import type { Places } from "../map/places";
+import { type Declaration, isPlaced } from "../protocol";
 import { type Entry, valueOf } from "../state/results";
 
 export interface Line {
@@ -53,10 +54,11 @@ export function Lines({ lines }: { lines: readonly Line[] }) {
   );
 }
 
-/** What an entry is called in a list: its labels, or its key. */
-export function nameOf(declaration: Declaration, entry: Entry, now: number): string {
+/** What an entry is called in a list: its labels, or where it is, or its key. */
+export function nameOf(declaration: Declaration, entry: Entry, now: number, places: Places): string {
   const values = new Set(declaration.values.map((each) => each.column));
   const labels = declaration.labels.filter((label) => !values.has(label) && typeOf(declaration, label) === "text");
   const texts = labels.map((label) => format.value(valueOf(entry, label), "text", now)).filter((text) => text !== format.UNKNOWN);
-  return texts.length > 0 ? texts.join(" · ") : entry.key;
+  if (texts.length > 0) return texts.join(" · ");
+  return (isPlaced(declaration.kind) ? places.of(entry) : null) ?? entry.key;
 }

@@ -4,6 +4,7 @@ import { useEffect, useMemo } from "preact/hooks";
 
 import * as format from "../format";
 import type { MapView } from "../map/mapview";
+import { NOWHERE_KNOWN } from "../map/places";
 import type { Declaration, Shown } from "../protocol";
 import type { App, Layer } from "../state/app";
 import { dependsOn } from "../state/depends";
@@ -78,7 +79,7 @@ function SelectedEntry(props: { app: App; view: MapView | null; declaration: Dec
   return (
     <Card
       title={declaration.title}
-      note={entry === undefined ? entryKey : nameOf(declaration, entry, app.clock.now())}
+      note={entry === undefined ? entryKey : nameOf(declaration, entry, app.clock.now(), app.places.value)}
       onClose={() => {
         app.select(null);
       }}
@@ -184,10 +185,10 @@ function eventName(declaration: Declaration, entry: Entry, now: number): string 
     if (places.has(column) || type === "cell" || type === "time") continue;
     const text = format.value(valueOf(entry, column), type, now);
     if (text === format.UNKNOWN) continue;
-    if (type !== "text" && parts.length > 3) continue;
+    if (type !== "text" && parts.length > 2) continue;
     parts.push(type === "text" ? (column === "line" ? `line ${text}` : text) : `${format.words(column)} ${text}`);
   }
-  return parts.slice(0, 4).join(" · ") || entry.key;
+  return parts.slice(0, 3).join(" · ") || entry.key;
 }
 
 // ---------------------------------------------------------------- jobs without a place
@@ -266,7 +267,7 @@ export class ChartMemory {
       const at = entry.times.windowEnd ?? entry.times.eventTime;
       const value = numberOf(entry, shown.column);
       if (at === null || value === null) continue;
-      const name = nameOf(declaration, entry, now);
+      const name = nameOf(declaration, entry, now, NOWHERE_KNOWN);
       const row = this.rows.get(name) ?? new Map<number, number>();
       this.rows.set(name, row.set(at, value));
       times.add(at);

@@ -154,12 +154,14 @@ function Busiest({ app, layer, view }: { app: App; layer: Layer; view: MapView |
           <li key={entry.key}>
             <button
               type="button"
+              data-key={entry.key}
+              title={entry.key}
               onClick={() => {
                 app.select({ job: declaration.job, key: entry.key });
                 view?.fly(entry);
               }}
             >
-              <span>{nameOf(declaration, entry, now)}</span>
+              <span>{nameOf(declaration, entry, now, app.places.value)}</span>
               <b>{quantity(value, shown?.unit ?? "")}</b>
             </button>
           </li>

@@ -18,7 +18,9 @@ export function Tooltip({ app, view }: { app: App; view: MapView }) {
     <div class="tooltip" role="tooltip" style={{ left: `${Math.max(8, left)}px`, top: `${top}px`, width: `${WIDTH}px` }}>
       {hover.hits.slice(0, MOST).map(({ layer, entry }) => (
         <section key={`${layer.declaration.job}/${entry.key}`}>
-          <h3>{layer.declaration.title}</h3>
+          <h3>
+            {layer.declaration.title} <small>{app.places.value.of(entry)}</small>
+          </h3>
           <Lines lines={linesOf(layer.declaration, layer.results.get(entry.key) ?? entry, now, layer.shown?.column ?? null)} />
         </section>
       ))}
