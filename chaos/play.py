@@ -46,6 +46,7 @@ class Play:
         chance = random.Random(self._seed)
         names = list(self._kinds)
         shares = [self._kinds[name][1] for name in names]
+        each_once = chance.sample(names, len(names))
         done: list[dict[str, Any]] = []
         began = time.monotonic()
         with Scene(self._home, self._seed, self._delivery, self._apart) as scene:
@@ -55,7 +56,7 @@ class Play:
             for number in range(kills):
                 if deadline is not None and time.monotonic() > deadline:
                     break
-                name = names[number] if number < len(names) else chance.choices(names, shares)[0]
+                name = each_once[number] if number < len(names) else chance.choices(names, shares)[0]
                 time.sleep(2 * chance.random())
                 ended = self._kinds[name][0](scene, chance)
                 recovered = scene.await_event(ended, f"a batch after kill {number + 1} ({name})")
