@@ -228,24 +228,23 @@ class Transport:
             for which, period in enumerate(self._periods)
             for number in range(int(low // period), int(high // period) + 1)
         ]
-        # Few vehicles are stalled at a time: look at the reports of those.
-        concerned = np.zeros(self._vehicles, dtype=bool)
-        for who, begin, end, _ in drawn:
-            concerned[who[(begin <= high) & (end > low)]] = True
-        rows = np.flatnonzero(concerned[vehicle])
-        if not len(rows):
+        who, begin, end, latency = (np.concatenate(column) for column in zip(*drawn, strict=True))
+        near = np.flatnonzero((begin <= high) & (end > low))
+        if not len(near):
             return
-        at, of = time[rows], vehicle[rows]
-        until, usual = at.copy(), delay[rows]
-        for who, begin, end, latency in drawn:
-            if not len(who):
-                continue
-            place = np.minimum(np.searchsorted(who, of), len(who) - 1)
-            waits = (who[place] == of) & (begin[place] <= at) & (at < end[place]) & (end[place] > until)
-            until = np.where(waits, end[place], until)
-            # They come out one after the other, a millisecond for each second of waiting.
-            usual = np.where(waits, latency[place] + 0.001 * (at - begin[place]), usual)
-        delay[rows] = until - at + usual
+        near = near[np.lexsort((begin[near], who[near]))]
+        who, begin, end, latency = who[near], begin[near], end[near], latency[near]
+        # Vehicles one after the other on one axis, so that one search finds the last stall that began before a report.
+        origin, room = float(begin.min()), max(high, float(end.max())) - float(begin.min()) + 1.0
+        until = np.maximum.accumulate(who * room + end - origin)
+        # Of overlapping stalls the one that ends last counts.
+        longest = np.maximum.accumulate(np.where(until == who * room + end - origin, np.arange(len(who)), 0))
+        place = np.searchsorted(who * room + begin - origin, vehicle * room + time - origin, side="right") - 1
+        stall = longest[np.maximum(place, 0)]
+        rows = np.flatnonzero((place >= 0) & (who[stall] == vehicle) & (end[stall] > time))
+        stall, at = stall[rows], time[rows]
+        # They come out one after the other, a millisecond for each second of waiting.
+        delay[rows] = end[stall] - at + latency[stall] + 0.001 * (at - begin[stall])
 
     def _draw_stalls(self, which: int, number: int) -> tuple[Integers, Floats, Floats, Floats]:
         """Draw the stalls of one kind in one period.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headrace.broker import Connection
+    from headrace.broker.producer import Compression
     from headrace.events import Encoding
     from headrace.transit.simulator.disorder import Disorder
     from headrace.transit.simulator.fleet import Fleet
@@ -287,6 +288,7 @@ def simulate(
     truth: TruthFile | None = None,
     topics: tuple[str, str] = (VEHICLE_POSITIONS, STOP_EVENTS),
     encoding: Encoding = "binary",
+    compression: Compression = "lz4",
     stop: threading.Event | None = None,
     report: Callable[[FeedReport], None] = lambda _: None,
 ) -> FeedReport:
@@ -307,6 +309,7 @@ def simulate(
         truth: Where the truth about emergency stops goes.
         topics: Where positions and stop events go.
         encoding: "binary" or "json".
+        compression: How batches are compressed on their way and on the broker's disk.
         stop: Set it (from another thread, or a signal handler) to end the feed.
         report: Called about once a second, and once at the end.
 
@@ -325,7 +328,7 @@ def simulate(
     stop = stop or threading.Event()
     connection.check()
     Topics(connection).require(topics if stop_events else topics[:1])
-    with KafkaOutlet(connection, stop=stop) as outlet:
+    with KafkaOutlet(connection, stop=stop, compression=compression) as outlet:
         feed = Feed(
             Arrivals(fleet, disorder, first=first, stop_events=stop_events),
             EventWriter(outlet, topics=topics, encoding=encoding, copies=copies),

@@ -175,11 +175,12 @@ class Motion:
                 if isinstance(vehicle, slice):
                     rows, found = stops.vehicle, np.arange(len(stops.vehicle))
                 else:
-                    place = np.minimum(np.searchsorted(stops.vehicle, vehicle), len(stops.vehicle) - 1)
+                    concerned = np.zeros(len(self.line), dtype=bool)
+                    concerned[stops.vehicle] = True
+                    rows = np.flatnonzero(concerned[vehicle])
                     # A vehicle may be asked for at times of several periods: each row belongs to one.
-                    period_of = (time - half * PERIOD / 2) // PERIOD
-                    rows = np.flatnonzero((stops.vehicle[place] == vehicle) & (period_of == period))
-                    found = place[rows]
+                    rows = rows[(time[rows] - half * PERIOD / 2) // PERIOD == period]
+                    found = np.searchsorted(stops.vehicle, vehicle[rows])
                 lost[rows], rate[rows], change[rows] = _loss(stops, found, time[rows])
         return lost, rate, change
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from headrace.broker import Connection
-    from headrace.broker.producer import Headers
+    from headrace.broker.producer import Compression, Headers
 
 
 class KafkaOutlet:
@@ -24,10 +24,11 @@ class KafkaOutlet:
     Args:
         connection: Where Kafka is.
         stop: Ends a wait for room.
+        compression: How batches are compressed; "none" takes a third less of our time and more of the network and disk.
     """
 
-    def __init__(self, connection: Connection, *, stop: threading.Event) -> None:
-        self._producer = Producer(connection, client_id="headrace-feed")
+    def __init__(self, connection: Connection, *, stop: threading.Event, compression: Compression = "lz4") -> None:
+        self._producer = Producer(connection, client_id="headrace-feed", compression=compression)
         self._stop = stop
 
     def send_all(
