@@ -40,6 +40,7 @@ _ROWS_FOR_A_TASK = 20_000
 #: How long to wait for events before Spark is told that there are none; else it asks a hundred times a second.
 _WAIT_SECONDS = 0.05
 _ASK_SECONDS = 0.005
+_LIST_SECONDS = 30.0
 _FORMAT = "headrace-kafka"
 
 Starting = Literal["earliest", "latest"] | int
@@ -105,14 +106,20 @@ class KafkaStreamReader(DataSourceStreamReader):
     def __init__(self, plan: KafkaPlan) -> None:
         self._plan = plan
         self._checked = False
+        self._listed: list[Place] = []
+        self._list_again = 0.0
 
     @cached_property
     def _log(self) -> LogEnds:
         return LogEnds(self._plan.connection)
 
-    @cached_property
+    @property
     def _places(self) -> list[Place]:
-        return self._log.partitions(self._plan.topics)
+        """The partitions that there are; a topic may get more of them while it is read."""
+        if time.monotonic() >= self._list_again:
+            self._listed = self._log.partitions(self._plan.topics)
+            self._list_again = time.monotonic() + _LIST_SECONDS
+        return self._listed
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Tell where a query without a checkpoint begins; the same again when it is asked again."""
@@ -185,8 +192,9 @@ class KafkaStreamReader(DataSourceStreamReader):
                 raise lost(f"{topic} partition {partition}", what)
         if not self._checked:
             for (topic, partition), first in self._log.begins(self._places).items():
-                if first > begin[topic, partition]:
-                    gone = f"offsets {begin[topic, partition]} to {first - 1} have expired"
+                wanted = begin.get((topic, partition), first)
+                if first > wanted:
+                    gone = f"offsets {wanted} to {first - 1} have expired"
                     raise lost(f"{topic} partition {partition}", gone)
             self._checked = True
 
