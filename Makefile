@@ -115,7 +115,7 @@ $(STAMPS)/dev: requirements/dev.txt $(STAMPS)/run
 	@touch $@
 
 $(PACKAGES): frontend/package-lock.json frontend/package.json frontend/.npmrc scripts/node.sh | $(VENV)/bin/python
-	@echo "==> installing the page's packages (100 MB; half a minute the first time)"
+	@echo "==> installing the page's packages (half a minute the first time)"
 	@$(NPM) ci --no-audit --no-fund
 	@touch $@
 
