@@ -11,7 +11,7 @@ import { nameOf } from "./details";
 import { Legend } from "./legend";
 
 const STATES: Record<string, string> = {
-  waiting: "no results yet",
+  waiting: "waiting",
   live: "live",
   silent: "silent",
   stopped: "stopped",
