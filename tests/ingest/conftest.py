@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -51,8 +52,23 @@ class Mosquitto:
     def log(self) -> str:
         return self._log.read_text()
 
+    def forget(self) -> None:
+        """Lose all sessions and messages; only while it is stopped."""
+        assert self._process is None
+        (self._config.parent / "mosquitto.db").unlink(missing_ok=True)
+
+    def freeze(self) -> None:
+        """Answer nobody, but keep connections."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         if self._process is not None:
+            self.thaw()
             self._process.terminate()
             self._process.wait(20)
             self._process = None

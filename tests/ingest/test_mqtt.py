@@ -1,29 +1,27 @@
 from __future__ import annotations
 
-import gc
-import os
 import shutil
+import socket
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from paho.mqtt.client import Client, MQTTv5
 from paho.mqtt.enums import CallbackAPIVersion
 
-from headrace.errors import ConfigError
-from headrace.ingest import SourceError
+from headrace.errors import BrokerError, ConfigError
+from headrace.ingest import RawMessage, SourceError
 from headrace.ingest.connectors.mqtt import MqttConnector, MqttSettings
+from headrace.ingest.publisher import MqttPublisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.ingest.conftest import Mosquitto
-
-    from headrace.broker import EmbeddedBroker
 
 PATIENCE = 30.0
 
@@ -262,8 +260,6 @@ def test_tls(secret: tuple[Mosquitto, str]) -> None:
         sender.loop_stop()
 
 
-# paho leaves its socket to the garbage collector when the handshake fails.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_tls_checks_who_the_broker_is(secret: tuple[Mosquitto, str], tmp_path: Path) -> None:
     server, _ = secret
     with pytest.raises(SourceError, match="certificate"):
@@ -272,7 +268,6 @@ def test_tls_checks_who_the_broker_is(secret: tuple[Mosquitto, str], tmp_path: P
         MqttConnector(settings(server, connect_timeout=2)).check()
     with pytest.raises(ConfigError, match="TLS files"):
         MqttConnector(settings(server, tls=True, tls_ca=str(tmp_path / "none.pem"))).check()
-    gc.collect()
 
 
 @pytest.mark.parametrize(
@@ -289,80 +284,152 @@ def test_the_password_is_not_shown() -> None:
     assert "secret" not in repr(MqttSettings(host="h", topics=("/a",), username="u", password="secret"))
 
 
-# ---------------------------------------------------------------- all the way to Kafka
-
-INGESTER = """
-import sys, threading
-from headrace.broker import Connection, Producer
-from headrace.ingest.connectors.mqtt import MqttConnector, MqttSettings
-from headrace.ingest.runner import Ingestion, RunnerSettings
-from headrace.transit.hfp import HfpProcessor, HfpSettings
-port, bootstrap, name, share = sys.argv[1:]
-settings = MqttSettings(
-    host="127.0.0.1", port=int(port), topics=("/hfp/#",), client_id=name, share=share,
-    receive_maximum=200, batch_size=50,
-)
-with Producer(Connection(bootstrap=bootstrap)) as producer:
-    ingestion = Ingestion(
-        MqttConnector(settings), HfpProcessor(HfpSettings(max_behind=None)), producer,
-        settings=RunnerSettings(confirm_messages=100),
-    )
-    print("ready", flush=True)
-    ingestion.run(threading.Event())
-"""
+# ---------------------------------------------------------------- brokers and messages that are hard to bear
 
 
-@pytest.mark.broker
-def test_an_ingester_of_two_may_be_killed_at_any_moment(mosquitto: Mosquitto, broker: EmbeddedBroker) -> None:
-    from headrace.broker import Consumer, Topics
-    from headrace.events import Codec, VehiclePosition
-    from headrace.transit.topics import VEHICLE_POSITIONS, input_topics
+def test_a_broker_that_has_forgotten_us_is_a_gap(mosquitto: Mosquitto, publisher: Publisher) -> None:
+    with MqttConnector(settings(mosquitto)) as connector:
+        receive(connector, publisher.publish(0, 10))
+        mosquitto.stop()
+        mosquitto.forget()
+        mosquitto.start()
+        receive(connector, publisher.publish(10, 20))
+        assert (connector.reconnects, connector.gaps) == (1, 1)
+        mosquitto.stop()
+        mosquitto.start()
+        receive(connector, publisher.publish(20, 30))
+        assert (connector.reconnects, connector.gaps) == (2, 1)
 
-    Topics(broker.connection).ensure(input_topics())
-    operator = 7301  # of this test alone: the broker is shared
-    address = (str(mosquitto.port), broker.connection.bootstrap)
-    running = {name: start_ingester(*address, name, "group") for name in ("one", "two")}
-    client = Client(CallbackAPIVersion.VERSION2, client_id="fleet", protocol=MQTTv5)
-    client.max_inflight_messages_set(50)
-    client.connect("127.0.0.1", mosquitto.port)
-    client.loop_start()
+
+def test_two_ingesters_of_one_name_do_not_fight(mosquitto: Mosquitto) -> None:
+    stop = threading.Event()
+    problems = []
+
+    def read(connector: MqttConnector) -> None:
+        try:
+            for _ in connector.batches(stop):
+                pass
+        except SourceError as error:
+            problems.append(str(error))
+            stop.set()
+
+    with MqttConnector(settings(mosquitto)) as one, MqttConnector(settings(mosquitto)) as two:
+        threads = [threading.Thread(target=read, args=(connector,)) for connector in (one, two)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert "another client that calls itself 'me'" in problems[0]
+
+
+def test_a_broker_that_says_why_it_hangs_up() -> None:
+    answers = [b"\x20\x03\x00\x00\x00", b"\x90\x04\x00\x01\x00\x01\xe0\x01\x8e"]
+    taken = pytest.raises(SourceError, match="has given our session to another client")
+    with scripted(answers) as port:
+        connector = MqttConnector(MqttSettings(host="127.0.0.1", port=port, topics=("/a",)))
+        with connector, taken:
+            list(connector.batches(threading.Event()))
+
+
+@contextmanager
+def scripted(answers: list[bytes]) -> Iterator[int]:
+    """A server that answers the first packets with these bytes, and waits."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as client:
+                for answer in answers:
+                    client.recv(1000)
+                    client.sendall(answer)
+                client.recv(1000)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+def test_a_giant_message_is_cut_and_the_next_one_comes(mosquitto: Mosquitto, publisher: Publisher) -> None:
+    with MqttConnector(settings(mosquitto, max_bytes=100)) as connector:
+        publisher._client.publish("/a/big", b"x" * 20_000_000, qos=1)
+        publisher.publish(0, 1)
+        found: list[Any] = []
+        for batch in connector.batches(threading.Event()):
+            found += batch.messages
+            connector.acknowledge([] if batch.token is None else [batch.token])
+            if len(found) == 2:
+                break
+    assert {(message.topic, len(message.payload)) for message in found} == {("/a/big", 100), ("/a/0", 1)}
+
+
+def test_a_broker_that_hangs_is_noticed(mosquitto: Mosquitto, publisher: Publisher) -> None:
+    with MqttConnector(settings(mosquitto, keepalive=1, connect_timeout=0.5)) as connector:
+        receive(connector, publisher.publish(0, 10))
+        mosquitto.freeze()
+        stop = threading.Event()
+        for _ in connector.batches(stop):
+            if not connector.connected:
+                mosquitto.thaw()
+                stop.set()
+        assert not connector.connected
+        connector.open()
+        receive(connector, publisher.publish(10, 20))
+
+
+def test_messages_without_a_session_or_an_acknowledgement(mosquitto: Mosquitto, publisher: Publisher) -> None:
+    with MqttConnector(settings(mosquitto, qos=0, client_id="")) as connector:
+        receive(connector, publisher.publish(0, 100))
+        publisher.settle()
+        assert connector._owed == 0
+    with MqttConnector(settings(mosquitto, acknowledge="received")) as connector:
+        receive(connector, publisher.publish(100, 200), acknowledge=False)
+    with MqttConnector(settings(mosquitto)) as again:
+        sent = publisher.publish(200, 210)
+        assert set(receive(again, sent)) == sent
+
+
+def test_what_is_no_broker() -> None:
+    silly = pytest.raises(SourceError, match=r"no MQTT|does not answer")
+    with scripted([b"HTTP/1.1 400 Bad Request\r\n\r\n"]) as port, silly:
+        MqttConnector(MqttSettings(host="127.0.0.1", port=port, topics=("/a",), connect_timeout=1)).check()
+
+
+# ---------------------------------------------------------------- our own publisher
+
+
+def test_the_publisher_outlives_a_restart_of_the_broker(mosquitto: Mosquitto) -> None:
+    with MqttConnector(settings(mosquitto)) as connector:
+        messages = [RawMessage(f"/a/{number}", b"%d" % number, 0) for number in range(6000)]
+        with MqttPublisher(f"mqtt://127.0.0.1:{mosquitto.port}") as ours:
+            ours.write(messages[:3000])
+            mosquitto.stop()
+            mosquitto.start()
+            ours.write(messages[3000:])
+            ours.flush()
+            assert ours.reconnects >= 1
+        receive(connector, {message.payload for message in messages})
+
+
+def test_the_publisher_says_why_it_cannot(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    mosquitto.stop()
+    with pytest.raises(BrokerError, match="cannot reach"), MqttPublisher(f"mqtt://127.0.0.1:{mosquitto.port}"):
+        pass
+    mosquitto.start()
+    with MqttPublisher(f"mqtt://127.0.0.1:{mosquitto.port}", patience=0.2) as ours:
+        mosquitto.freeze()
+        ours.write([RawMessage("/a", b"", 0)])
+        with pytest.raises(BrokerError, match="not confirmed 1 messages"):
+            ours.flush()
+        mosquitto.thaw()
+    folder = tmp_path / "strict"
+    folder.mkdir()
+    strict = type(mosquitto)(folder, anonymous=False)
+    strict.start()
     try:
-        for name in running:
-            wait_for_subscription(mosquitto, name)
-        sent = []
-        for number in range(6000):
-            body = b'{"VP":{"tst":"2024-02-13T16:33:00.000Z","odo":%d}}' % number
-            sent.append(client.publish(f"/hfp/v2/journey/ongoing/vp/bus/{operator}/00001", body, qos=1))
-            if number in (1500, 3000, 4500):
-                sent[-1].wait_for_publish(PATIENCE)
-                running["one"].kill()
-                running["one"].wait(20)
-                running["one"] = start_ingester(*address, "one", "group")
-        sent[-1].wait_for_publish(PATIENCE)
-        with Consumer(broker.connection, [VEHICLE_POSITIONS], follow=True) as consumer:
-            found: list[float] = []
-            deadline = time.monotonic() + 2 * PATIENCE
-            while len(set(found)) < 6000:
-                assert time.monotonic() < deadline, f"{6000 - len(set(found))} events are missing"
-                values = [record.value for record in consumer.read(timeout=0.5)]
-                frame = Codec().decode(values, types=[VehiclePosition]).frame
-                found += frame.filter(operator=operator)["odometer"].to_list()
+        with pytest.raises(BrokerError, match="refuses us: not authorised"):
+            MqttPublisher(f"mqtt://user:word@127.0.0.1:{strict.port}").__enter__()
     finally:
-        client.disconnect()
-        client.loop_stop()
-        for process in running.values():
-            process.kill()
-            process.wait(20)
-    assert set(found) == set(map(float, range(6000)))
-
-
-def start_ingester(*words: str) -> subprocess.Popen[bytes]:
-    source = Path(__file__).resolve().parents[2] / "src"
-    return subprocess.Popen([sys.executable, "-c", INGESTER, *words], env=os.environ | {"PYTHONPATH": str(source)})
-
-
-def wait_for_subscription(server: Mosquitto, name: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while f" {name} 1 $share/" not in server.log():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        strict.stop()
+    for wrong in ("mqtt://", "mqtt://host:port", "mqtt://host/topic"):
+        with pytest.raises(ConfigError):
+            MqttPublisher(wrong)

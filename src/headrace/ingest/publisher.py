@@ -143,6 +143,8 @@ class MqttPublisher:
     def __enter__(self) -> Self:
         try:
             self._connect()
+        except BrokerError:
+            raise
         except OSError as error:
             why = getattr(error, "strerror", None) or error
             raise BrokerError(f"cannot reach the MQTT broker at {self.place}: {why}", hint="Is it there?") from error
@@ -216,6 +218,8 @@ class MqttPublisher:
         while True:
             try:
                 self._connect()
+            except BrokerError:
+                raise
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise self._silent() from error

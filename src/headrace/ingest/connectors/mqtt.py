@@ -42,6 +42,8 @@ _IDLE, _OWED = 0.2, 0.01
 _BACK_OFF = (0.1, 5.0)
 #: Seconds for which a batch grows.
 _GATHER = 0.05
+#: So many connections that last no longer than so many seconds, one after the other, and something is wrong.
+_SHORT_ONES, _SHORT = 5, 2.0
 _BROKER = "the MQTT broker"
 
 AnswerT = TypeVar("AnswerT")
@@ -151,6 +153,8 @@ class MqttConnector(Connector[MqttSettings]):
         self._link: Link | None = None
         self._refused = False
         self._was_here = False
+        self._since = 0.0
+        self._short = 0
         # Message numbers are good for one connection: after another one they may mean other messages.
         self._epoch = 0
         self._owed = 0
@@ -260,6 +264,7 @@ class MqttConnector(Connector[MqttSettings]):
         if granted is not None:
             self._check_subscription(granted)
         self._was_here = True
+        self._since = time.monotonic()
 
     def _check_subscription(self, granted: wire.Granted) -> None:
         for topic, code in zip(self.settings.filters, granted.codes, strict=False):
@@ -292,7 +297,7 @@ class MqttConnector(Connector[MqttSettings]):
                 link.read(0.1)
                 for answer in link.parser.answers:
                     if isinstance(answer, kind):
-                        link.parser.answers.clear()
+                        link.parser.answers.remove(answer)  # others may have come with it
                         return answer
                 self._heed(link)
                 if most is not None and len(link.parser.messages) >= most:
@@ -320,6 +325,13 @@ class MqttConnector(Connector[MqttSettings]):
     def _reconnect(self, stop: threading.Event) -> Iterator[Batch]:
         delay, longest = _BACK_OFF
         self.connected = False
+        self._short = self._short + 1 if time.monotonic() - self._since < _SHORT else 0
+        if self._short >= _SHORT_ONES:
+            self._refused = True
+            raise self._problem(
+                f"{_BROKER} has closed {self._short} connections right after they were made",
+                f"Is there another client that calls itself {self.settings.client_id!r}? Each needs a client_id.",
+            )
         while not stop.wait(delay):
             try:
                 self.open()
@@ -339,6 +351,7 @@ class MqttConnector(Connector[MqttSettings]):
         assert link is not None  # noqa: S101  open has made it
         limit, until = self.settings.batch_size, time.monotonic() + _GATHER
         try:
+            self._heed(link)
             self._now = self._wall()
             while len(link.parser.messages) < limit and link.read(0 if link.parser.messages else wait):
                 self._heed(link)
