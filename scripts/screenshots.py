@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image
 from playwright.sync_api import sync_playwright
 
 if TYPE_CHECKING:
@@ -168,18 +167,10 @@ def take(browser: Browser, url: str, picture: Picture, into: Path, patience: flo
         page.wait_for_timeout(2500)
         file = into / f"dashboard-{picture.name}.png"
         page.screenshot(path=file)
-        _shrink(file)
         say(f"{picture.name}: {file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}")
         return True
     finally:
         context.close()
-
-
-def _shrink(file: Path) -> None:
-    """256 colours are enough for a page of flat ones, and take a third of the room."""
-    with Image.open(file) as image:
-        small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    small.save(file, optimize=True)
 
 
 def main() -> int:
