@@ -60,6 +60,13 @@ class Service(StrEnum):
     WEEKDAY = "weekday"
 
 
+class Compression(StrEnum):
+    """How batches to Kafka are compressed."""
+
+    LZ4 = "lz4"
+    NONE = "none"
+
+
 class Lateness(StrEnum):
     """How reports arrive."""
 
@@ -143,6 +150,9 @@ def simulate(
     encoding: Annotated[
         Encoding, typer.Option("--encoding", help="How events are written: small, or readable.")
     ] = Encoding.BINARY,
+    compression: Annotated[
+        Compression, typer.Option("--compression", help="Of batches to Kafka; none is faster, and larger.")
+    ] = Compression.LZ4,
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
@@ -184,7 +194,7 @@ def simulate(
     if to is not None:
         _send_messages(to, chosen, json=json)
     else:
-        _send_events(chosen, connect(settings), begin, encoding=encoding, json=json)
+        _send_events(chosen, connect(settings), begin, encoding=encoding, compression=compression, json=json)
 
 
 def beside(path: str) -> Path:
@@ -198,7 +208,13 @@ def beside(path: str) -> Path:
 
 
 def _send_events(
-    chosen: SimulatorSettings, connection: Connection, begin: datetime, *, encoding: Encoding, json: bool
+    chosen: SimulatorSettings,
+    connection: Connection,
+    begin: datetime,
+    *,
+    encoding: Encoding,
+    compression: Compression,
+    json: bool,
 ) -> None:
     """Send the fleet's reports as events to Kafka."""
     from headrace.cli.topics import make_topics
@@ -224,6 +240,7 @@ def _send_events(
             copies=chosen.copies,
             truth=truth,
             encoding="json" if encoding is Encoding.JSON else "binary",
+            compression="none" if compression is Compression.NONE else "lz4",
             stop=stop,
             report=_Reporter(json=json),
         )
