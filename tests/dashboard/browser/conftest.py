@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headrace.dashboard.pages import Pages
+from headrace.dashboard.pages import STATIC, Pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,11 +27,17 @@ PATIENCE = 45_000
 
 
 @pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    """The page as it is built now; somebody may build it anew while the tests run."""
+    if not Pages().built:
+        pytest.skip("the page has not been built: make frontend")
+    return Pages(shutil.copytree(STATIC, tmp_path_factory.mktemp("page") / "static"))
+
+
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: scripts/chromium.sh installs it")
-    if not Pages().built:
-        pytest.skip("the page has not been built: make frontend")
     from playwright.sync_api import sync_playwright
 
     flags = ["--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-dev-shm-usage", "--no-sandbox"]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.dashboard.city import Served
 
     from headrace.broker import EmbeddedBroker
+    from headrace.dashboard.pages import Pages
     from headrace.stream import Job
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -71,8 +72,8 @@ def city(broker: EmbeddedBroker) -> Iterator[City]:
 
 
 @pytest.fixture(scope="module")
-def served(city: City) -> Iterator[Served]:
-    with serving(city.broker.connection, city.jobs) as running:
+def served(city: City, pages: Pages) -> Iterator[Served]:
+    with serving(city.broker.connection, city.jobs, pages=pages) as running:
         yield running
 
 
@@ -170,11 +171,11 @@ def test_an_emergency_stop_appears_is_listed_and_can_be_flown_to(
         assert page.locator('img[src*="evil"]').count() == 0
 
 
-def test_the_page_comes_back_after_the_backend_was_restarted(city: City, open_page: OpenPage) -> None:
+def test_the_page_comes_back_after_the_backend_was_restarted(city: City, open_page: OpenPage, pages: Pages) -> None:
     job, base = city.vehicles, window_end(300)
     city.hand.write(job, [{"cell": CELLS[0], "vehicles": 11}], end=base)
     broken = ("ERR_CONNECTION_REFUSED", "WebSocket connection", "Failed to load resource", "ERR_")
-    first = serving(city.broker.connection, city.jobs)
+    first = serving(city.broker.connection, city.jobs, pages=pages)
     running = first.__enter__()
     port = int(running.url.rpartition(":")[2])
     try:
@@ -185,16 +186,16 @@ def test_the_page_comes_back_after_the_backend_was_restarted(city: City, open_pa
             assert entry(page, job.name, A) is not None, "what was shown stays, marked as not current"
             page.wait_for_selector('.link[data-state="lost"], .link[data-state="connecting"]')
             city.hand.write(job, [{"cell": CELLS[0], "vehicles": 12}], end=base + 1 * SECOND)
-            with serving(city.broker.connection, city.jobs, port=port):
+            with serving(city.broker.connection, city.jobs, port=port, pages=pages):
                 page.wait_for_function("() => window.headrace.link() === 'connected'")
                 wait_value(page, job.name, A, "vehicles", 12)
     finally:
         first.__exit__(None, None, None)
 
 
-def test_states_are_told(broker: EmbeddedBroker, open_page: OpenPage) -> None:
+def test_states_are_told(broker: EmbeddedBroker, open_page: OpenPage, pages: Pages) -> None:
     job = vehicles_job(fresh("nothing"))
-    with serving(broker.connection, [job]) as served, open_page(served.url) as page:
+    with serving(broker.connection, [job], pages=pages) as served, open_page(served.url) as page:
         page.wait_for_selector(f'.layer[data-job="{job.name}"] .badge[data-state="missing"]')
         page.get_by_role("button", name="Pipeline").click()
         page.locator("text=headrace run >> visible=true").first.wait_for()
