@@ -134,6 +134,7 @@ def main() -> int:
     if os.geteuid() == 0:
         flags = [*flags, "--no-sandbox"]
     runs = []
+    load_before = os.getloadavg()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=flags)
         for cells in arguments.cells or [0, 400, 10_000]:
@@ -160,7 +161,8 @@ def main() -> int:
         "drawn_by": "the graphics card" if arguments.graphics_card else "software (SwiftShader), on the same cores",
         "window": arguments.size,
         "cores": os.cpu_count(),
-        "load_before": [round(each, 1) for each in os.getloadavg()],
+        "load_before": [round(each, 1) for each in load_before],
+        "load_after": [round(each, 1) for each in os.getloadavg()],
         "machine": platform.machine(),
         "runs": runs,
     }
