@@ -152,6 +152,12 @@ def test_the_address_is_turned_into_a_cookie() -> None:
     assert ask(access, Cookie=name_and_value).status_code == 200
 
 
+@pytest.mark.parametrize(("client", "secure"), [("127.0.0.1", True), ("10.0.0.9", False)])
+def test_the_cookie_is_for_tls_only_where_a_proxy_says_so(client: str, secure: bool) -> None:
+    answer = ask(Access(token=TOKEN), f"/?token={TOKEN}", client=client, X_Forwarded_Proto="https")
+    assert ("; Secure" in answer.headers["set-cookie"]) == secure
+
+
 @pytest.mark.parametrize("path", ["/?token=wrong", "/api/jobs?token=" + TOKEN, "/socket.io/?token=" + TOKEN])
 def test_other_addresses_do_not_let_in(path: str) -> None:
     assert ask(Access(token=TOKEN), path).status_code == 401

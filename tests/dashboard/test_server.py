@@ -424,6 +424,39 @@ def test_a_token_is_demanded_by_either_transport(broker: EmbeddedBroker, transpo
             assert browser.get("/api/jobs").status_code == 200
 
 
+def test_a_reverse_proxy_is_recognized_by_its_own_address(broker: EmbeddedBroker) -> None:
+    job = vehicles_job(fresh("proxied"))
+    options = DashboardOptions(access=Access(proxy_header="X-Forwarded-User", proxies=("127.0.0.1",)))
+    with serving(broker.connection, [job], options) as served:
+        assert httpx.get(served.url + "/api/jobs").status_code == 401
+        through = {"X-Forwarded-User": "alice", "X-Forwarded-For": "203.0.113.9"}
+        assert httpx.get(served.url + "/api/jobs", headers=through).status_code == 200
+        assert handshake(served.url, "websocket", **through) == 101
+    elsewhere = DashboardOptions(access=Access(proxy_header="X-Forwarded-User", proxies=("10.0.0.7",)))
+    with serving(broker.connection, [job], elsewhere) as served:
+        forged = {"X-Forwarded-User": "eve", "X-Forwarded-For": "10.0.0.7"}
+        assert httpx.get(served.url + "/api/jobs", headers=forged).status_code == 401
+
+
+def test_a_defect_is_told_and_not_silent(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = vehicles_job(fresh("defect"))
+    hand = Hand(broker.connection, (job,))
+    hand.write(job, [{"cell": CELLS[0], "vehicles": 4}], end=window_end(3))
+    hand.close()
+    with serving(broker.connection, [job]) as served:
+        until(lambda: served.dashboard.boards[job.name].entries()[1], what="results")
+        monkeypatch.setattr(served.dashboard.boards[job.name], "apply", None)
+        hand = Hand(broker.connection, (job,))
+        hand.write(job, [{"cell": CELLS[0], "vehicles": 5}], end=window_end(3))
+        answer = until(
+            lambda: (found := httpx.get(f"{served.url}/healthz")).status_code == 503 and found, what="a word about it"
+        )
+        assert "a defect of the dashboard" in answer.json()["detail"]
+        monkeypatch.undo()
+        until(lambda: httpx.get(f"{served.url}/healthz").status_code == 200, what="reading to go on")
+        hand.close()
+
+
 def test_there_is_room_for_so_many_viewers(broker: EmbeddedBroker) -> None:
     job = vehicles_job(fresh("crowd"))
 

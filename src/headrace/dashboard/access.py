@@ -206,7 +206,8 @@ class Gate:
         place = asked.path + (f"?{rest}" if rest else "")
         # Two slashes at the front would be another host.
         location = "/" + place.lstrip("/")
-        secure = "; Secure" if asked.scheme in ("https", "wss") else ""
+        forwarded = asked.header("x-forwarded-proto") if asked.client in self._access.proxies else ""
+        secure = "; Secure" if "https" in (asked.scheme, forwarded) else ""
         cookie = f"{COOKIE}={self._access.cookie}; Path=/; HttpOnly; SameSite=Strict{secure}"
         await _answer(send, 303, b"", [(b"location", location.encode()), (b"set-cookie", cookie.encode())])
         return True

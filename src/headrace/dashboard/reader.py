@@ -186,6 +186,11 @@ class Reader:
             except BrokerError as problem:
                 self._tell("gone", str(problem))
                 self._stop.wait(_RETRY)
+            except Exception as problem:
+                # Nothing in the data should do this. People must see it, and the thread must not just be gone.
+                log.exception("reading results failed")
+                self._tell("gone", f"Reading results failed ({problem!r}): a defect of the dashboard. See its log.")
+                self._stop.wait(_RETRY)
 
     def _follow(self) -> None:
         """Read the topics that there are, until Kafka is gone, a missing topic appears, or it is time to stop."""

@@ -64,7 +64,7 @@ class Samples:
     ([20.0, 40.0], None)
     """
 
-    def __init__(self, *, seconds: float = 60.0, most: int = 20_000) -> None:
+    def __init__(self, *, seconds: float = 60.0, most: int = 5_000) -> None:
         self._seconds = seconds
         self._most = most
         self._parts: deque[tuple[float, NDArray[np.float64]]] = deque()

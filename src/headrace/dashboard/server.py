@@ -132,14 +132,14 @@ class Dashboard:
                 board.hear(watermark, now=time.monotonic())
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Read, look and send while the block runs; the caller serves `app`."""
+    async def running(self) -> AsyncIterator[list[asyncio.Task[None]]]:
+        """Read, look and send while the block runs; the caller serves `app` and sees that no task ends."""
         self.figures.gather()
         tasks = [asyncio.create_task(self.viewers.run()), asyncio.create_task(self._gather())]
         self.reader.start()
         self.probe.start()
         try:
-            yield
+            yield tasks
         finally:
             for task in tasks:
                 task.cancel()
@@ -236,6 +236,8 @@ async def _serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        # The gate believes forwarded headers from the proxies that are named, and wants to see who is asking.
+        proxy_headers=False,
         # 200 viewers would have the same message compressed 200 times.
         ws_per_message_deflate=False,
         ws_max_size=_MOST_BYTES,
@@ -243,15 +245,19 @@ async def _serve(
     )
     logging.getLogger("uvicorn.error").addFilter(_worth_a_line)
     server = _Server(config)
-    async with dashboard.running():
+    async with dashboard.running() as tasks:
         task = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
         if server.started:
             ready(url_of(listener))
-        while not stop.is_set() and not task.done():
+        while not stop.is_set() and not task.done() and not any(other.done() for other in tasks):
             await asyncio.sleep(_LISTEN_FOR_STOP)
         # The viewers first: uvicorn would wait for open connections.
         await dashboard.sockets.shutdown()
         server.should_exit = True
         await task
+        for other in tasks:
+            # They go on for ever: one that has ended has failed.
+            if other.done():
+                other.result()
