@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cep.strategies import START, frame_of, patterns, rows, symbol
 
-from headrace.cep import Pattern, compile_pattern
+from headrace.cep import Pattern, compile_pattern, current, matched
 from headrace.cep.limits import Limit, MatchLimitError
 from headrace.cep.streaming import Piece, Progress, StreamMatcher
 from headrace.cep.threads import Found, KeyRun, Threads
@@ -166,3 +166,29 @@ def test_partial_matches_that_hold_too_many_rows_are_refused(monkeypatch: pytest
     loop = Pattern.begin("x", symbol("a")).one_or_more().consecutive().next("c", symbol("c"))
     with pytest.raises(MatchLimitError, match="hold more than 10,000 rows in all"):
         StreamMatcher(compile_pattern(loop)).advance(Progress(), frame_of([("x", "a", 0, 1)] * 300), watermark=0)
+
+
+@pytest.mark.parametrize("few_keys", [1, 1000])
+def test_conditions_on_what_was_matched_are_the_same_for_all_at_once_and_one_by_one(few_keys: int) -> None:
+    pattern = (
+        Pattern.begin("a", symbol("a"))
+        .one_or_more()
+        .consecutive()
+        .next("b", symbol("b"))
+        .where(current("value") > matched("a").first("value"))
+        .where(matched("a").first("value") + matched("a").last("value") > matched("a").count())
+    )
+    matcher = StreamMatcher(compile_pattern(pattern), key=["key"], few_keys=few_keys)
+    letters = [
+        ("x", "a", 1, 1),
+        ("y", "a", 3, 0),
+        ("x", "a", 2, 1),
+        ("y", "b", 3, 0),
+        ("x", "b", 2, 1),
+        ("y", "b", 9, 0),
+    ]
+    one = matcher.advance(Progress(), frame_of(letters[:3]), T0)
+    later = frame_of(letters)[3:]
+    two = matcher.advance(one.progress, later, T0)
+    values = two.matches.detail.group_by("#match", maintain_order=True).agg("value")["value"].to_list()
+    assert values == [[1, 2, 2]]

@@ -80,7 +80,8 @@ class Facts:
         self._parent[begin:end], self._label[begin:end], self._row[begin:end] = parent + 1, label, row
         self._count = end
         new = np.arange(begin, end)
-        for fact in self._facts:
+        # One fact may need another, which is then computed for all nodes.
+        for fact in tuple(self._facts):
             self._compute(fact, new)
 
     def add_all(self, parent: Ints, label: Ints, row: Ints) -> None:
