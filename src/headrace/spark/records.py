@@ -20,7 +20,7 @@ from headrace.stream.intake import ORIGINAL
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.events import Codec
     from headrace.stream import Job
@@ -71,6 +71,7 @@ class Writer:
         for told in bodies.get("counts", ()):
             counts.update({counted(name): number for name, number in json.loads(told).items()})
         pipeline = self.job.pipeline
+        newest = _newest(bodies.get("time", ()))
         for output, kind in (
             ("", "result"),
             *((branch.name, output_kind(branch.name)) for branch in pipeline.branches),
@@ -82,19 +83,22 @@ class Writer:
                 results = self._finish(output, pl.concat(left))
             counts.update({counted(name): number for name, number in last.items()})
             counts["results"] += results.height
-            yield from self.results(results, now, output=output)
+            yield from self.results(results, now, output=output, newest=newest)
         for kind, write in (("late", self.late), ("dead", self.dead), ("dismissed", self.dismissed)):
             for rows in frames(bodies.get(kind, ())):
                 counts["late" if kind == "late" else "dead_letters"] += rows.height
                 yield from write(rows, now)
 
-    def results(self, frame: pl.DataFrame, now: int, *, output: str = "") -> Iterator[Outgoing]:
+    def results(
+        self, frame: pl.DataFrame, now: int, *, output: str = "", newest: Mapping[str, int] | None = None
+    ) -> Iterator[Outgoing]:
         """Give each result its keys: what it is about, and one that no other result has.
 
         Args:
             frame: The results.
             now: When they were ready.
             output: The further output that they belong to; empty: the job's own results.
+            newest: Times of the newest event that the job had seen by then, by field of a result.
         """
         job = self.job
         name, topic = (job.output_name(output), job.output_topic(output)) if output else (job.name, job.result_topic)
@@ -104,6 +108,7 @@ class Writer:
             keys.alias("key"),
             _idempotency_keys(frame, keys, name).alias("idempotency_key"),
             pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
+            *(pl.lit(at, dtype=pl.Int64).cast(_UTC).alias(name) for name, at in (newest or {}).items()),
         )
         yield from self._records(topic, keys, together, Result)
 
@@ -165,6 +170,16 @@ class Writer:
         headers = ((ENCODING_HEADER, self.encoding.encode()),)
         for key, value in zip(keys.to_list(), values.to_pylist(), strict=True):
             yield Outgoing(topic, (key or "").encode(), value, headers)
+
+
+def _newest(told: Sequence[bytes]) -> dict[str, int]:
+    """Read from what a job's first key group says of time how new its newest event was, as far as it is known."""
+    if not told:
+        return {}
+    said = json.loads(told[0])
+    events = [report["newest"] for report in said["partitions"] if report["newest"] is not None]
+    known = {"newest_event_time": max(events, default=None), "newest_ingestion_time": said.get("ingested")}
+    return {name: at for name, at in known.items() if at is not None}
 
 
 def _fields(event: Event) -> dict[str, object]:

@@ -97,6 +97,7 @@ class StageWork:
                 "watermark": departures.reached,
                 "now": departures.now,
                 "rows": count,
+                "ingested": max((clock.get("newest_ingestion") or 0 for clock in clocks), default=0) or None,
                 "partitions": [asdict(report) for report in departures.partitions],
             }
             parcel.add(number, "time", json.dumps(time).encode())

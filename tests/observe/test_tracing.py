@@ -1,0 +1,51 @@
+"""Results carry the times of the newest event that their job had seen, so that latency can be read off them later."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.events import Codec, VehiclePosition
+from headrace.inprocess import Runner
+from headrace.spark.exchange import Parcel
+from headrace.spark.records import Writer
+from headrace.time.instants import instant
+from headrace.transit.jobs import all_jobs
+from headrace.transit.markers import recipe_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+START = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
+JOB = all_jobs()["emergency-stop-pattern"]
+
+
+def written(*times: dict[str, Any]) -> pl.DataFrame:
+    """The result of an emergency stop, as a batch would write them whose first key group told these times."""
+    events = recipe_of(JOB.name).events(1, at=instant(START))
+    rows = Codec().decode([event.value for event in events], types=[VehiclePosition]).frame
+    runner = Runner(JOB.stream)
+    results = [runner.step(rows).results, runner.finish().results]
+    parcel = Parcel()
+    parcel.add_frames(0, "result", results)
+    table = parcel.to_arrow()
+    bodies = {"result": table.column("body").to_pylist(), "time": [json.dumps(told).encode() for told in times]}
+    outgoing = Writer(JOB, Codec()).outgoing(bodies, instant(START), Counter())
+    return Codec().decode([record.value for record in outgoing]).frame
+
+
+def test_a_result_tells_how_new_its_newest_event_was() -> None:
+    partitions = [{"newest": instant(START) + 5_000}, {"newest": instant(START) + 9_000}, {"newest": None}]
+    results = written({"partitions": partitions, "ingested": instant(START) + 11_000})
+    assert results.height == 1
+    assert results["newest_event_time"].dt.epoch("us").unique().to_list() == [instant(START) + 9_000]
+    assert results["newest_ingestion_time"].dt.epoch("us").unique().to_list() == [instant(START) + 11_000]
+
+
+def test_what_is_not_known_is_left_empty() -> None:
+    for results in (written(), written({"partitions": [{"newest": None}], "ingested": None})):
+        assert results.height == 1
+        assert results["newest_event_time"].null_count() == results.height
+        assert results["newest_ingestion_time"].null_count() == results.height
