@@ -20,7 +20,7 @@ ARGS ?=
 
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: help run test test-quick test-slow lint types format bench chaos jars lock clean java mosquitto chromium setup setup-dev \
+.PHONY: help run test test-quick test-slow lint types format bench peers chaos jars lock clean java mosquitto chromium setup setup-dev \
 	frontend frontend-check page screenshots
 
 help: ## Show this list
@@ -65,6 +65,9 @@ chaos: setup-dev jars ## Kill things around running jobs and see that every resu
 
 bench: setup-dev jars ## Run the benchmarks and write benchmarks/results
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+peers: setup-dev jars ## Compare with Flink and with Spark's own operators (needs a JDK; about 15 minutes)
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
 jars: setup ## Resolve the pinned jars into the cache
 	@$(BIN)/headrace setup
