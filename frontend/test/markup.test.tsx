@@ -147,4 +147,8 @@ it("remembers what a chart has shown, one curve per key", () => {
   };
   draw(1, 5, 1000);
   expect(draw(2, 6, 6000)).toEqual({ at: [1000, 6000], curves: [{ label: "tram", unit: "m/s", values: [5, 6] }] });
+  // What the server had kept comes before it, and does not change what has arrived.
+  const kept = [500, 1000].map((time) => ({ eventTime: time, windowEnd: null, values: new Map([["speed", 3]]) }));
+  memory.load("tram", kept, "speed");
+  expect(draw(3, 7, 11_000).curves[0]?.values).toEqual([3, 5, 6, 7]);
 });

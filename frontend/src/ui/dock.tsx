@@ -1,11 +1,11 @@
 /** Cards beside the map: what is selected with its history, lists of what happened, tables and charts of jobs without a place. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 
 import * as format from "../format";
 import type { MapView } from "../map/mapview";
 import { NOWHERE_KNOWN } from "../map/places";
-import type { Declaration, Shown } from "../protocol";
+import type { Declaration, HistoryPoint, Shown } from "../protocol";
 import type { App, Layer } from "../state/app";
 import { dependsOn } from "../state/depends";
 import { History } from "../state/history";
@@ -239,11 +239,28 @@ function TableCard({ app, layer }: { app: App; layer: Layer }) {
 const MOST_CURVES = 4;
 const MOST_POINTS = 720;
 
-/** Curves of what has arrived since the page was opened, one per key. */
+/** Curves of the last hour, one per key: what the server has kept, then what arrives. */
 function ChartCard({ app, layer }: { app: App; layer: Layer }) {
   const { declaration, results, shown } = layer;
-  const memory = useMemo(() => new ChartMemory(), [declaration.job]);
+  const memory = useMemo(() => new ChartMemory(), [declaration.job, shown?.column]);
+  const [, setLoaded] = useState(0);
   dependsOn(app.revision);
+  useEffect(() => {
+    if (shown === null) return undefined;
+    const asked = [...results.entries()].slice(0, MOST_CURVES).map((entry) => {
+      const history = new History(declaration.job, entry.key);
+      void history.load().then(() => {
+        const state = history.state.peek();
+        if (state.state !== "ready") return;
+        memory.load(nameOf(declaration, entry, app.clock.now(), NOWHERE_KNOWN), state.points, shown.column);
+        setLoaded((before) => before + 1);
+      });
+      return history;
+    });
+    return () => {
+      for (const each of asked) each.close();
+    };
+  }, [memory, results.size > 0]);
   if (shown === null) return null;
   const { at, curves } = memory.with(results.entries(), results.revision, declaration, shown, app.clock.now());
   return (
@@ -258,6 +275,20 @@ export class ChartMemory {
   private readonly rows = new Map<string, Map<number, number>>();
   private seen = -1;
   private made: { at: number[]; curves: Curve[] } = { at: [], curves: [] };
+
+  /** Take over what was before; what has arrived meanwhile stays. */
+  load(name: string, points: readonly HistoryPoint[], column: string): void {
+    const row = this.rows.get(name) ?? new Map<number, number>();
+    this.rows.set(name, row);
+    for (const point of points) {
+      const at = point.windowEnd ?? point.eventTime;
+      const value = point.values.get(column);
+      if (typeof value !== "number" || row.has(at)) continue;
+      row.set(at, value);
+      if (!this.times.includes(at)) this.times.push(at);
+    }
+    this.seen = -1;
+  }
 
   with(entries: Iterable<Entry>, revision: number, declaration: Declaration, shown: Shown, now: number): { at: number[]; curves: Curve[] } {
     if (revision === this.seen) return this.made;
