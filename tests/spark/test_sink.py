@@ -183,6 +183,23 @@ class TestApart:
             self.bring_out(place, old, 1, "b")
         assert place.seen() == Counter("a")
 
+    def test_an_open_transaction_of_a_killed_task_holds_nobody_up(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        order = self.order(place, self.deliveries(place))
+        self.bring_out(place, order, 0, "a")
+        name = author_name(place.name, "exactly_once", 0)
+        killed = TransactionalProducer(place.connection, transactional_id=f"headrace.{name}")
+        killed.begin()
+        killed.send(COMMITS, b"{}", key=name.encode())
+        killed.flush()
+        # Kafka would end it after a minute: to wait for that is not allowed here.
+        patient = Topics.await_stable
+        monkeypatch.setattr(Topics, "await_stable", lambda topics, name: patient(topics, name, timeout=5.0))
+        begun = self.deliveries(place)
+        assert begun.apart(0) == (place.name,), "the token that was committed is seen"
+        killed.discard()
+
     def test_a_partition_writes_under_a_name_of_its_own(self) -> None:
         assert author_name("a+b", "exactly_once", 1) == "a+b#1"
 

@@ -100,6 +100,8 @@ class Deliveries:
             BrokerError: Kafka cannot be reached, or does not allow it.
         """
         self.run = uuid.uuid4().hex
+        # A task that was killed has left its transaction open; it would hide all tokens behind it until its time-out.
+        self._fence_partitions()
         for mode in dict.fromkeys(self.modes.values()):
             author = Author(author_name(self.query, mode), self._token, self.run)
             self._sinks[mode] = make_sink(mode, self._connection, author)
@@ -147,20 +149,31 @@ class Deliveries:
         self._sinks = {}
 
     def _batches_begun_apart(self) -> dict[int, set[str]]:
-        """Fence the tasks of earlier runs, and find batches that they have begun."""
-        modes = {self.modes[job.name] for job in self._jobs if splittable(job)} - {"at_least_once"}
-        names = {
-            author_name(self.query, mode, partition): mode for mode in modes for partition in range(self._partitions)
-        }
-        if not names or self._apart_rows is None:
+        """Fence the tasks of earlier runs, and find batches that they have begun.
+
+        They were fenced already; only now, with the token of this run written, can none of them come back.
+        """
+        names = self._partition_authors()
+        if not names:
             return {}
-        with ThreadPoolExecutor(_THREADS) as threads:
-            list(threads.map(self._fence, names))
+        self._fence_partitions()
         begun: dict[int, set[str]] = {}
         for name, token in read_tokens(self._connection, names).items():
             if token.token == self._token and not self.committed(names[name], token.batch):
                 begun.setdefault(token.batch, set()).update(token.jobs)
         return begun
+
+    def _partition_authors(self) -> dict[str, Delivery]:
+        if self._apart_rows is None:
+            return {}
+        modes = {self.modes[job.name] for job in self._jobs if splittable(job)} - {"at_least_once"}
+        return {
+            author_name(self.query, mode, partition): mode for mode in modes for partition in range(self._partitions)
+        }
+
+    def _fence_partitions(self) -> None:
+        with ThreadPoolExecutor(_THREADS) as threads:
+            list(threads.map(self._fence, self._partition_authors()))
 
     def _fence(self, name: str) -> None:
         producer = TransactionalProducer(self._connection, transactional_id=f"headrace.{name}")
