@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("codec", "simulator", "growth", "patterns", "engine", "delivery", "nexmark", "yahoo", "dashboard")
+NAMES = ("codec", "simulator", "ingest", "growth", "patterns", "engine", "delivery", "nexmark", "yahoo", "dashboard")
 
 
 def main() -> int:

@@ -93,3 +93,34 @@ class JobError(HeadraceError, RuntimeError):
     """A running job failed."""
 
     exit_code = ExitCode.JOB
+
+
+class FailedJobError(JobError):
+    """A running job failed by its own code; the others of its query need not.
+
+    Args:
+        job: Its name.
+        reason: What was wrong.
+        hint: What to do about it.
+
+    >>> FailedJobError.read("job 'counts' failed: KeyError: 'line'").job
+    'counts'
+    """
+
+    def __init__(self, job: str, reason: str, *, hint: str = "") -> None:
+        super().__init__(f"job {job!r} failed: {reason}", hint=hint)
+        self.job = job
+        self.reason = reason
+
+    @classmethod
+    def read(cls, text: str) -> FailedJobError:
+        """Read what another process said with such an error."""
+        job, _, reason = text.removeprefix("job '").partition("' failed: ")
+        return cls(job, reason)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _failed_job, (self.job, self.reason, self.hint)
+
+
+def _failed_job(job: str, reason: str, hint: str) -> FailedJobError:
+    return FailedJobError(job, reason, hint=hint)

@@ -56,13 +56,21 @@ class Bench:
             for value in Codec().encode(rows, kind).to_pylist():
                 producer.send(topic, value, partition=partition)
 
-    def run(self, *jobs: Job, until: Callable[[list[BatchDone]], bool], **changes: Any) -> list[BatchDone]:
+    def run(
+        self,
+        *jobs: Job,
+        until: Callable[[list[BatchDone]], bool],
+        tell: Callable[[RunEvent], None] | None = None,
+        **changes: Any,
+    ) -> list[BatchDone]:
         """Run jobs until their batches so far satisfy a condition; not to get there in minutes is a failure."""
         options = RunOptions(connection=self.broker.connection, checkpoint=self.checkpoint, jars=self.jars)
         done: list[BatchDone] = []
         stop = threading.Event()
 
         def report(event: RunEvent) -> None:
+            if tell is not None:
+                tell(event)
             if isinstance(event, BatchDone):
                 done.append(event)
                 if until(done):

@@ -48,6 +48,14 @@ STOPS_BY_SQL = """
       DEFINE cruising AS speed >= 10, braking AS acceleration < 0, stopped AS speed < 1)
 """
 
+TIME_OUTS_BY_SQL = (
+    STOPS_BY_SQL.replace("SELECT vehicle_id, at, from_speed", "SELECT *")
+    .replace(
+        "MEASURES stopped.event_time AS at", "MEASURES LAST(event_time) AS at, MATCH_NUMBER() IS NULL AS unnumbered"
+    )
+    .replace("ONE ROW PER MATCH", "ONE ROW PER MATCH WITH TIMED OUT MATCHES")
+)
+
 JOBS = [
     Job(
         "lines-revised",
@@ -73,6 +81,14 @@ JOBS = [
         .select(at=last("stopped.event_time"), from_speed=first("cruising.speed")),
     ),
     Job("emergency-stops-by-sql", sql(STOPS_BY_SQL, {"positions": POSITIONS})),
+    Job(
+        "stops-or-time-outs",
+        POSITIONS.key_by("vehicle_id")
+        .match(STOPS)
+        .with_timed_out()
+        .select(from_speed=first("cruising.speed"), at=last("event_time")),
+    ),
+    Job("stops-or-time-outs-by-sql", sql(TIME_OUTS_BY_SQL, {"positions": POSITIONS})),
     Job(
         "once-a-minute",
         POSITIONS.deduplicate("vehicle_id", within="1min")

@@ -111,6 +111,8 @@ def status(report: IngestReport) -> str:
         parts.append(f"{report.waiting:,} on the way")
     if report.reconnects:
         parts.append(f"{report.reconnects:,} reconnects")
+    if report.gaps:
+        parts.append(f"{report.gaps:,} GAPS (the source forgot us)")
     if report.behind > 1.0:
         parts.append(f"{report.behind:.1f} s behind its clock")
     if not report.connected:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from headrace.cli import terminal
 from headrace.cli.connect import connect
@@ -28,6 +29,7 @@ from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 from headrace.cli.progress import Steps
 from headrace.cli.stopping import Stop, stop_on_signals
 from headrace.cli.view import count, status_line
+from headrace.errors import JobError
 
 if TYPE_CHECKING:
     from headrace.config import Settings
@@ -85,11 +87,20 @@ class _Reporter:
         self._json = json
         self._gauges = Gauges()
         self._shown = 0.0
+        #: Jobs whose own code failed, and why.
+        self.stopped: dict[str, str] = {}
 
     def __call__(self, event: RunEvent) -> None:
         report: dict[str, Any] = event.to_dict()
+        if report.get("event") == "job":
+            self._follow(report)
         if self._json:
             terminal.record(report)
+            return
+        if report.get("event") == "job":
+            colour = {"stopped": "red", "catching_up": "yellow"}.get(report["state"], "green")
+            told = f"job {report['job']}: {report['state'].replace('_', ' ')}: {report['detail']}"
+            terminal.err.print(Text(told, style=colour))
             return
         now = time.monotonic()
         self._gauges.progress(report, now=now)
@@ -99,6 +110,11 @@ class _Reporter:
             shown = self._gauges.snapshot(now=now)
             detail = f": {shown.detail}" if shown.detail else ""
             terminal.note(f"{shown.state}{detail}" if is_state else status_line(shown, results=False))
+
+    def _follow(self, report: dict[str, Any]) -> None:
+        self.stopped.pop(report["job"], None)
+        if report["state"] == "stopped":
+            self.stopped[report["job"]] = report["detail"]
 
     def summary(self) -> str:
         """What was done, in one line."""
@@ -227,4 +243,9 @@ def run(
         terminal.line(report.summary())
         for job in chosen:
             terminal.note(f"Results: headrace tail {job.result_topic}")
+    if report.stopped:
+        raise JobError(
+            f"{', '.join(report.stopped)} failed and did not take part any more; the other jobs went on",
+            hint="Mend it and start again: it takes in what it has missed. The reason is above, and in the log.",
+        )
     stop.finish()

@@ -21,11 +21,12 @@ from headrace.engine.tally import tallied
 from headrace.errors import PlanError
 from headrace.events.layout import is_open
 from headrace.spark.exchange import Parcel
+from headrace.spark.isolation import Attendance, blamed
 from headrace.stream.intake import ORIGINAL, take_in
 from headrace.stream.plan import TopicSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from headrace.broker.ranges import Chunk
     from headrace.events import Codec
@@ -49,12 +50,14 @@ class ArrowStage:
         groups: Key groups per job.
         codec: Reads Kafka values.
         known: Each job's watermark before this batch, where it is known from the start; else the driver tells it.
+        attendance: Which jobs take part.
     """
 
     pipelines: dict[str, Pipeline]
     groups: int
     codec: Codec
     known: dict[str, int] | None = None
+    attendance: Attendance = field(default_factory=Attendance)
 
     def __call__(self, chunks: Iterator[Chunk], now: int | None) -> pa.RecordBatch:
         """Turn the records of a task into exchange rows.
@@ -64,23 +67,29 @@ class ArrowStage:
             now: The time of the batch, where it has one.
         """
         known = watermarks_before() if self.known is None else self.known
-        loads = [_Load() for _ in self.pipelines]
+        batch = batch_number()
+        loads = {job: _Load() for job in self.pipelines if self.attendance.takes_part(job, batch)}
         dead: list[pl.DataFrame] = []
         for topic, those in _gathered(chunks):
             dead += self._take(topic, those, loads, known)
         parcel = Parcel()
-        for number, load in enumerate(loads):
-            load.pack(parcel, number * self.groups, self.groups, now)
+        for number, job in enumerate(self.pipelines):
+            if job in loads:
+                loads[job].pack(parcel, number * self.groups, self.groups, now)
         parcel.add_frames(0, "dead", dead)
         return parcel.to_arrow()
 
     def __post_init__(self) -> None:
         # What contradicts itself should be seen on the driver, not in a task.
         for source in self._sources():
-            self._columns(source.topic)
+            self._columns(source.topic, self.pipelines)
 
-    def _take(self, topic: str, chunks: list[Chunk], loads: list[_Load], known: dict[str, int]) -> list[pl.DataFrame]:
-        columns = self._columns(topic)
+    def _take(
+        self, topic: str, chunks: list[Chunk], loads: dict[str, _Load], known: dict[str, int]
+    ) -> list[pl.DataFrame]:
+        columns = self._columns(topic, loads)
+        if not columns:
+            return []  # only jobs that are left out read it
         partitions = np.repeat([chunk.partition for chunk in chunks], [len(chunk.values) for chunk in chunks])
         batch = pa.record_batch(
             {
@@ -102,12 +111,12 @@ class ArrowStage:
         entries = (entry for pipeline in self.pipelines.values() for entry in pipeline.entries)
         return [entry.source for entry in entries if isinstance(entry.source, TopicSource)]
 
-    def _columns(self, topic: str) -> dict[str, list[str] | pl.Schema]:
-        """Tell which columns of which types any job reads from a topic; both times are always there."""
+    def _columns(self, topic: str, jobs: Iterable[str]) -> dict[str, list[str] | pl.Schema]:
+        """Tell which columns of which types some jobs read from a topic; both times are always there."""
         used: dict[str, dict[str, Any]] = {}
         declared = set()
-        for job, pipeline in self.pipelines.items():
-            for entry in pipeline.entries:
+        for job in jobs:
+            for entry in self.pipelines[job].entries:
                 source = entry.source
                 if not isinstance(source, TopicSource) or source.topic != topic:
                     continue
@@ -123,13 +132,16 @@ class ArrowStage:
                     declared.add(source.type_name)
         return {name: pl.Schema(columns) if name in declared else list(columns) for name, columns in used.items()}
 
-    def _feed(self, topic: str, type_name: str, rows: pl.DataFrame, loads: list[_Load], known: dict[str, int]) -> None:
+    def _feed(
+        self, topic: str, type_name: str, rows: pl.DataFrame, loads: dict[str, _Load], known: dict[str, int]
+    ) -> None:
         parts = _by_partition(topic, rows)
-        for load, (job, pipeline) in zip(loads, self.pipelines.items(), strict=True):
+        for job, load in loads.items():
+            pipeline = self.pipelines[job]
             for number, entry in enumerate(pipeline.entries):
                 source = entry.source
                 if isinstance(source, TopicSource) and source.topic == topic and source.type_name == type_name:
-                    with tallied(load.counts):
+                    with blamed(job), tallied(load.counts):
                         taken = take_in(
                             pipeline,
                             number,
@@ -175,6 +187,15 @@ class _Load:
             parcel.add_frames(first + group, "partials", self.partials[group])
         parcel.add_frames(first, "dismissed", self.dismissed)
         parcel.add_counts(first, self.counts)
+
+
+def batch_number() -> int | None:
+    """Tell the number of the batch that this task runs for; None outside of a stream."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    number = context.getLocalProperty(_BATCH_ID) if context is not None else None
+    return int(number) if number else None
 
 
 def _gathered(chunks: Iterator[Chunk]) -> Iterator[tuple[str, list[Chunk]]]:

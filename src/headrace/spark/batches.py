@@ -18,7 +18,7 @@ from headrace.spark.records import steps_of
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -53,6 +53,7 @@ class Batches:
         throttle: Learns how long batches take.
         limit: Is told how much the next one may read.
         token: Names the checkpoint.
+        absent: Jobs that are left out.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Batches:
         throttle: Throttle,
         limit: SourceLimit,
         token: str,
+        absent: Collection[str] = (),
     ) -> None:
         self.query: StreamingQuery | None = None
         self.failure: HeadraceError | None = None
@@ -81,6 +83,7 @@ class Batches:
         self._standing = standing
         self._throttle = throttle
         self._limit = limit
+        self._absent = absent
         self._warm = False
         self._counters: dict[str, dict[str, int]] = {}
         self._order = Order(
@@ -158,7 +161,7 @@ class Batches:
     def _tell_tasks(self, batch: int, times: Times) -> None:
         """Let the tasks of the next batch know the watermarks: they get the properties of the thread this runs on."""
         known = {self._jobs[number].name: told["watermark"] for number, told in times.items()}
-        if len(known) == len(self._jobs):
+        if len(known) == len(self._jobs) - len(self._absent):
             told = json.dumps({"batch": batch, "watermarks": known})
             self._spark.sparkContext.setLocalProperty(WATERMARKS, told)
 

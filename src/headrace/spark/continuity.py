@@ -96,6 +96,22 @@ def read_progress(checkpoint: Path) -> Progress | None:
     return None
 
 
+def read_offsets(checkpoint: Path, batch: int) -> Places:
+    """Read where a batch that Spark has planned ends.
+
+    Raises:
+        StateError: The checkpoint does not say.
+    """
+    path = checkpoint / "spark" / "offsets" / str(batch)
+    try:
+        return _kafka_offsets(path)
+    except (OSError, ValueError, KeyError) as problem:
+        raise StateError(
+            f"the checkpoint {checkpoint} is damaged: {problem}",
+            hint="Start afresh (--fresh), which forgets its state, or restore the directory from a copy.",
+        ) from problem
+
+
 def find_gaps(checkpoint: Path, topics: Topics, names: Sequence[str]) -> list[Gap]:
     """Compare a checkpoint with its topics.
 

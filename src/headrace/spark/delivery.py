@@ -118,6 +118,10 @@ class Deliveries:
         names = self._begun.get(batch, self._heavy)
         return tuple(name for name, mode in self.modes.items() if name in names and mode in open_modes)
 
+    def begun(self, batch: int, job: str) -> bool:
+        """Tell whether some state partitions have brought out their part of a job's results of a batch."""
+        return job in self._begun.get(batch, ())
+
     def write(self, batch: int, records: Mapping[Delivery, Iterable[Outgoing]]) -> None:
         """Write what the driver has of a batch; the promise that needs most comes last.
 

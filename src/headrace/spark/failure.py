@@ -10,6 +10,7 @@ from headrace.broker.producer import FencedError
 from headrace.errors import (
     BrokerError,
     EnvironmentProblem,
+    FailedJobError,
     HeadraceError,
     JobError,
     PlanError,
@@ -53,6 +54,8 @@ def explain_failure(text: str, *, topics: Sequence[str], checkpoint: Path) -> He
     """
     ours = _PYTHON_ERROR.search(text)
     if ours is not None:
+        if ours[1] == FailedJobError.__name__:
+            return FailedJobError.read(ours[2])
         return _KINDS.get(ours[1], JobError)(ours[2])
     lowered = text.lower()
     if "unknowntopicorpartition" in lowered or "topic not found" in lowered:

@@ -88,4 +88,27 @@ class BatchDone:
         }
 
 
-RunEvent = StateChange | BatchDone
+@dataclass(frozen=True)
+class JobChange:
+    """One job of the query goes another way than the others.
+
+    Args:
+        job: Its name.
+        state: "stopped": its own code failed, and the others go on without it; "catching_up": it takes in what came
+            while it was stopped; "returned": it takes part again.
+        detail: Why, or how far.
+
+    >>> JobChange("counts", "stopped", "KeyError: 'line'").to_dict()["state"]
+    'stopped'
+    """
+
+    job: str
+    state: Literal["stopped", "catching_up", "returned"]
+    detail: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the event as JSON values."""
+        return {"event": "job", "job": self.job, "state": self.state, "detail": self.detail}
+
+
+RunEvent = StateChange | BatchDone | JobChange

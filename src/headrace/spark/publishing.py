@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException, Producer
 
 from headrace.broker import Topics, TopicSpec
 from headrace.errors import BrokerError
-from headrace.spark.progress import BatchDone, StateChange
+from headrace.spark.progress import BatchDone, JobChange, StateChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,6 +61,7 @@ class ProgressTopic:
         self._started = time.time_ns() // 1_000_000
         self._state = StateChange("starting")
         self._restarts = 0
+        self._failed: dict[str, str] = {}
         self._totals: Counter[str] = Counter()
         self._batch: dict[str, Any] = {}
         self._written = 0.0
@@ -86,6 +87,11 @@ class ProgressTopic:
             self._state = event
             self._restarts += event.state == "restarting"
             self._write()
+        elif isinstance(event, JobChange):
+            self._failed.pop(event.job, None)
+            if event.state == "stopped":
+                self._failed[event.job] = event.detail[:500]
+            self._write()
         elif isinstance(event, BatchDone):
             self._batch = event.to_dict()
             for name in _TOTALS:
@@ -108,6 +114,8 @@ class ProgressTopic:
             "detail": self._state.detail,
             # A supervised run starts again in the same process; a new process is seen by its `started`.
             "restarts": self._restarts,
+            # Jobs whose own code failed, and why; the others go on.
+            "failed_jobs": self._failed,
             "totals": dict(self._totals),
             "batch": self._batch,
         }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.spark.arrow_stage import ArrowStage
 from headrace.spark.exchange import SPARK_SCHEMA
+from headrace.spark.isolation import Attendance
 from headrace.spark.kafka_source import KafkaPlan, stream_rows
 from headrace.spark.stateful_stage import StatefulStage
 from headrace.spark.work import StageWork
@@ -46,12 +47,17 @@ def heartbeat(spark: SparkSession, groups: int) -> DataFrame:
 
 
 def stateful(
-    rows: DataFrame, jobs: Sequence[Job], *, groups: int, partitions: dict[str, int] | None = None
+    rows: DataFrame,
+    jobs: Sequence[Job],
+    *,
+    groups: int,
+    partitions: dict[str, int] | None = None,
+    attendance: Attendance | None = None,
 ) -> DataFrame:
     """Chain as many stateful stages as the longest job has."""
     pipelines = {job.name: job.pipeline for job in jobs}
     for level in range(max(len(pipeline.stages) for pipeline in pipelines.values())):
-        stage = StatefulStage(StageWork(pipelines, groups, level, partitions))
+        stage = StatefulStage(StageWork(pipelines, groups, level, partitions, attendance=attendance))
         rows = rows.groupBy("group").transformWithStateInPandas(stage, SPARK_SCHEMA, "Update", "None")
     return rows
 
@@ -67,6 +73,7 @@ def streaming_query(
     starting: Starting = "earliest",
     beginning: Path | None = None,
     limit: SourceLimit | None = None,
+    attendance: Attendance | None = None,
 ) -> DataFrame:
     """Put the whole plan together for a stream.
 
@@ -80,14 +87,16 @@ def streaming_query(
         starting: Where to begin without a checkpoint; a number is a time in microseconds.
         beginning: The file that remembers where that was.
         limit: The most events of a batch; None: all that are there.
+        attendance: Which jobs take part; None: all.
     """
+    present = attendance or Attendance()
     plan = KafkaPlan(
         connection,
         source_topics(jobs),
-        ArrowStage({job.name: job.pipeline for job in jobs}, groups, codec),
+        ArrowStage({job.name: job.pipeline for job in jobs}, groups, codec, attendance=present),
         tasks=spark.sparkContext.defaultParallelism,
         starting=starting,
         beginning=beginning,
         limit=limit,
     )
-    return stateful(stream_rows(spark, plan), jobs, groups=groups, partitions=partitions)
+    return stateful(stream_rows(spark, plan), jobs, groups=groups, partitions=partitions, attendance=present)

@@ -15,6 +15,7 @@ from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WIND
 from headrace.engine.tally import tallied
 from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Layout, Result
 from headrace.spark.exchange import frames, output_kind
+from headrace.spark.isolation import blamed
 from headrace.spark.sink import Outgoing
 from headrace.stream.intake import ORIGINAL
 
@@ -79,7 +80,7 @@ class Writer:
             left = frames(bodies.get(kind, ()))
             if not left:
                 continue
-            with tallied() as last:
+            with blamed(self.job.name), tallied() as last:
                 results = self._finish(output, pl.concat(left))
             counts.update({counted(name): number for name, number in last.items()})
             counts["results"] += results.height

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from py4j.protocol import Py4JError
@@ -13,17 +15,27 @@ from py4j.protocol import Py4JError
 from headrace.broker import Topics
 from headrace.broker.rights import check_rights
 from headrace.broker.topics import COMMITS, DEAD_LETTERS
-from headrace.errors import EnvironmentProblem, HeadraceError, PlanError
+from headrace.errors import EnvironmentProblem, FailedJobError, HeadraceError, PlanError
 from headrace.events import Codec
 from headrace.spark import environment
 from headrace.spark.batches import Batches
-from headrace.spark.continuity import BEGINNING, accept_loss, find_gaps, read_progress, refuse, remember_topics
+from headrace.spark.catchup import CatchUp, has_returned, saved_state
+from headrace.spark.continuity import (
+    BEGINNING,
+    accept_loss,
+    find_gaps,
+    read_offsets,
+    read_progress,
+    refuse,
+    remember_topics,
+)
 from headrace.spark.delivery import Deliveries
 from headrace.spark.failure import disk_full, explain_failure, is_data_loss
 from headrace.spark.identity import claim
+from headrace.spark.isolation import Attendance, StoppedJob, StoppedJobs
 from headrace.spark.lag import OffsetMirror
 from headrace.spark.pressure import FIRST, SourceLimit, Throttle, bound_by_memory
-from headrace.spark.progress import RunEvent, StateChange
+from headrace.spark.progress import JobChange, RunEvent, StateChange
 from headrace.spark.query import source_topics, streaming_query
 from headrace.spark.records import Writer
 from headrace.spark.rights import rights_of
@@ -42,9 +54,12 @@ if TYPE_CHECKING:
     from headrace.broker import Connection
     from headrace.events import Encoding
     from headrace.spark.identity import Identity
+    from headrace.spark.isolation import Return
     from headrace.stream import Delivery, Job
 
 log = logging.getLogger(__name__)
+
+_HOW_TO_RETURN = "Its state is kept: mend it and start again, and it takes in what it has missed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +171,11 @@ class _Run:
         self._report = report
         self._stop = stop
         self._tried = False
+        self._stopped = StoppedJobs(options.checkpoint)
+        self._absent: set[str] = set()
+        self._returning: dict[str, Return] = {}
+        self._failed: dict[str, int] = {}
+        self._caught_up = False
         self._spark: SparkSession | None = None
         self._deliveries = Deliveries(
             options.connection,
@@ -167,13 +187,101 @@ class _Run:
         )
 
     def attempt(self) -> None:
-        """Start the query and run it until it is stopped or fails."""
+        """Start the query and run it until it is stopped or fails; a job that keeps failing is left out."""
+        while True:
+            try:
+                self._attempt()
+            except FailedJobError as problem:
+                if not self._leave_out(problem):
+                    raise
+            else:
+                return
+
+    def _leave_out(self, problem: FailedJobError) -> bool:
+        """Go on without a job whose own code fails; False where it may pass, or where no other job is left."""
+        job = problem.job
+        again = self._failed.get(job) == self.last
+        self._failed[job] = self.last
+        if len(self._jobs) - len(self._absent) <= 1 or job in self._absent:
+            return False
+        if not again and self._options.restarts.most:
+            return False  # it is tried once more
+        progress = read_progress(self._options.checkpoint)
+        # What some partitions have brought out already cannot be taken back.
+        if progress is None or self._deliveries.begun(progress.committed + 1, job):
+            return False
+        self._absent.add(job)
+        self._returning.pop(job, None)
+        self._stopped.add(StoppedJob(job, progress.next, problem.message))
+        log.error("%s; the others go on without it", problem, exc_info=problem)
+        self._report(JobChange(job, "stopped", f"{problem.reason}. {_HOW_TO_RETURN}"))
+        return True
+
+    def _catch_up(self, spark: SparkSession) -> None:
+        """Let jobs that stopped in an earlier run take in what they have missed; who fails again stays out."""
+        options, names = self._options, [job.name for job in self._jobs]
+        for name, stopped in self._stopped.read().items():
+            number = names.index(name)
+            job = self._jobs[number]
+            state = saved_state(
+                spark,
+                options.checkpoint,
+                number=number,
+                groups=options.key_groups,
+                levels=len(job.pipeline.stages),
+            )
+            if has_returned(state, stopped):
+                self._forget_stop(name)
+                continue
+            progress = read_progress(options.checkpoint)
+            if progress is None:
+                continue
+            batch, until = progress.committed + 1, progress.next
+            if any(self._deliveries.committed(mode, batch) for mode in set(self._deliveries.modes.values())):
+                # It is out, and Spark will only repeat it for the state of those who took part.
+                batch, until = batch + 1, read_offsets(options.checkpoint, batch)
+            self._report(JobChange(name, "catching_up", f"stopped since {stopped.since}"))
+            topics = Topics(options.connection)
+            try:
+                back = CatchUp(
+                    job=job,
+                    stopped=stopped,
+                    connection=options.connection,
+                    groups=options.key_groups,
+                    partitions={topic: len(topics.held(topic).partitions) for topic in job.sources},
+                    query=self._deliveries.query,
+                    token=self._identity.token,
+                    delivery=self._deliveries.modes[name],
+                    encoding=options.encoding,
+                    directory=self._stopped.directory(name),
+                    tell=partial(self._tell_left, name),
+                ).run(state, until, batch)
+            except FailedJobError as problem:
+                self._absent.add(name)
+                log.error("%s; the others go on without it", problem, exc_info=problem)
+                self._report(JobChange(name, "stopped", f"{problem.reason}. {_HOW_TO_RETURN}"))
+            else:
+                self._returning[name] = back
+                self._report(JobChange(name, "returned", f"from batch {batch} on"))
+
+    def _tell_left(self, job: str, left: int) -> None:
+        self._report(JobChange(job, "catching_up", f"{left:,} events left"))
+
+    def _forget_stop(self, job: str) -> None:
+        self._stopped.remove(job)
+        shutil.rmtree(self._stopped.directory(job), ignore_errors=True)
+
+    def _attempt(self) -> None:
         try:
             if self._tried:
                 self.prepare()
             self._tried = True
             self._deliveries.open()
-            self._query(self._session())
+            spark = self._session()
+            if not self._caught_up:
+                self._caught_up = True
+                self._catch_up(spark)
+            self._query(spark)
         except Py4JError as problem:
             raise _java_ended() from problem
         except OSError as problem:
@@ -241,6 +349,7 @@ class _Run:
             groups=options.key_groups,
             codec=codec,
             partitions={name: len(topics.held(name).partitions) for name in source_topics(self._jobs)},
+            attendance=Attendance(frozenset(self._absent), dict(self._returning)),
         )
         batches = Batches(
             spark,
@@ -253,6 +362,7 @@ class _Run:
             throttle=throttle,
             limit=limit,
             token=self._identity.token,
+            absent=frozenset(self._absent),
         )
         detail = "the first batch starts Java code and Python workers; this takes 10 to 30 s"
         self._report(StateChange("warming", detail))
@@ -271,7 +381,7 @@ class _Run:
                 query.stop()
 
     def _follow(self, query: StreamingQuery, batches: Batches) -> None:
-        mirror = OffsetMirror(self._options.connection, self._jobs)
+        mirror = OffsetMirror(self._options.connection, [job for job in self._jobs if job.name not in self._absent])
         while not self._stop.wait(0.1) and query.isActive:
             mirror.show(query.lastProgress)
         stopped = query.isActive

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.connection import AccessError
 from headrace.broker.producer import FencedError
-from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError, JobError
+from headrace.errors import BrokerError, EnvironmentProblem, FailedJobError, HeadraceError, JobError
 from headrace.spark.progress import StateChange
 
 if TYPE_CHECKING:
@@ -105,9 +105,15 @@ def _reason_to_end(problem: HeadraceError, failures: int, restarts: Restarts, *,
     if not may_pass(problem):
         return problem
     if again:
-        return type(problem)(f"{problem.message} (twice, at the same batch)", hint=problem.hint)
+        return _retold(problem, "twice, at the same batch")
     if failures <= restarts.most:
         return None
     if restarts.most == 0:
         return problem
-    return type(problem)(f"{problem.message} (after {restarts.most} restarts in a row)", hint=problem.hint)
+    return _retold(problem, f"after {restarts.most} restarts in a row")
+
+
+def _retold(problem: HeadraceError, how: str) -> HeadraceError:
+    if isinstance(problem, FailedJobError):
+        return FailedJobError(problem.job, f"{problem.reason} ({how})", hint=problem.hint)
+    return type(problem)(f"{problem.message} ({how})", hint=problem.hint)

@@ -17,6 +17,7 @@ from headrace.engine.group import Arrivals, Departures, Group, Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
 from headrace.engine.tally import tallied
 from headrace.spark.exchange import Parcel, frames, is_final, output_kind
+from headrace.spark.isolation import Attendance, blamed
 from headrace.stream.handover import hand_over, hand_over_branches
 from headrace.stream.intake import timekeeping
 from headrace.time.strategies import perfect
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from headrace.stream.pipeline import Pipeline
 
 Received = dict[str, list[bytes]]
+#: The segment that says what a job brought along when it came back.
+_RETURN = "return"
 
 
 class StageWork:
@@ -41,6 +44,7 @@ class StageWork:
         level: Which of a job's stages; a job with fewer lets its results pass.
         partitions: How many partitions each source topic has.
         ended: No more rows will ever come, so event time goes to its end.
+        attendance: Which jobs take part, and what those bring along that come back.
     """
 
     def __init__(
@@ -51,8 +55,11 @@ class StageWork:
         partitions: dict[str, int] | None = None,
         *,
         ended: bool = False,
+        attendance: Attendance | None = None,
     ) -> None:
+        self._names = list(pipelines)
         self._pipelines = list(pipelines.values())
+        self._attendance = attendance or Attendance()
         self._groups = groups
         self._level = level
         self._partitions = partitions or {}
@@ -73,8 +80,32 @@ class StageWork:
             if is_final(kind):
                 for body in bodies:
                     parcel.add(number, kind, body)
-        if self._level >= len(pipeline.stages):
+        if self._level >= len(pipeline.stages) or not self._takes_part(job, received):
             return parcel
+        with blamed(self._names[job]):
+            self._work(job, group, received, self._unpacked(job, group, segments), parcel)
+        return parcel
+
+    def _takes_part(self, job: int, received: Received) -> bool:
+        """Tell whether a group is to work; one of a job that is left out may be given what others only send through."""
+        name, attendance = self._names[job], self._attendance
+        return name not in attendance.absent and (name not in attendance.returning or "clock" in received)
+
+    def _unpacked(self, job: int, group: int, segments: Segments) -> Segments:
+        """Put what a job brings along that comes back in the place of the state that it had when it stopped."""
+        back = self._attendance.returning.get(self._names[job])
+        if back is None or segments.get(_RETURN) == back.mark.encode():
+            return segments
+        place = (self._level, group)
+        for name in back.gone.get(place, ()):
+            segments.delete(name)
+        for name, value in back.segments.get(place, {}).items():
+            segments.put(name, value)
+        segments.put(_RETURN, back.mark.encode())
+        return segments
+
+    def _work(self, job: int, group: int, received: Received, segments: Segments, parcel: Parcel) -> None:
+        number, pipeline = job * self._groups + group, self._pipelines[job]
         stage = pipeline.stages[self._level]
         clocks = [json.loads(body) for body in received.get("clock", ())]
         runner = Group(stage.operator, self._times(pipeline), stage.schema, report=group == 0 and self._level == 0)
@@ -101,7 +132,6 @@ class StageWork:
                 "partitions": [asdict(report) for report in departures.partitions],
             }
             parcel.add(number, "time", json.dumps(time).encode())
-        return parcel
 
     def _times(self, pipeline: Pipeline) -> tuple[Timekeeping, ...]:
         return timekeeping(pipeline, self._partitions) if self._level == 0 else (Timekeeping(perfect()),)
