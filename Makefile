@@ -35,7 +35,7 @@ run: setup page ## Show the main job at work: broker, simulated fleet, Spark, li
 
 test: setup-dev jars lint frontend frontend-check ## Run every check and every test
 	@echo "==> all tests"
-	@$(BIN)/python -m pytest $(ARGS)
+	@bash scripts/tests.sh $(BIN)/python $(ARGS)
 
 test-quick: setup-dev ## Run the tests that need neither Spark nor Kafka (about a minute)
 	@$(BIN)/python -m pytest -q -m "not spark and not broker and not slow" $(ARGS)
