@@ -65,7 +65,7 @@ class Cluster:
     def executors(self, number: int) -> list[psutil.Process]:
         """The executors that a worker runs."""
         below = psutil.Process(self.workers[number].pid).children(recursive=True)
-        return [each for each in below if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+        return [each for each in below if "CoarseGrainedExecutorBackend" in _command(each)]
 
     def kill(self, number: int) -> None:
         """Kill a worker and its executors at once, as if its machine were gone."""
@@ -89,6 +89,14 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     running = Cluster(tmp_path)
     yield running
     running.close()
+
+
+def _command(process: psutil.Process) -> str:
+    """What a process was started with; nothing of one that has ended meanwhile."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _until(done: Callable[[], bool], what: str) -> None:
