@@ -20,7 +20,6 @@ from headrace.cli.latency import chosen_jobs, duration
 from headrace.cli.options import Globals, Json, UsageError
 from headrace.cli.stopping import stop_on_signals
 from headrace.errors import HeadraceError
-from headrace.time.duration import SECOND
 
 if TYPE_CHECKING:
     from headrace.evaluate.plan import Plan, Trial
@@ -181,6 +180,7 @@ def evaluate(
     from headrace.evaluate.plan import Plan
     from headrace.evaluate.report import write_report
     from headrace.evaluate.trial import InterruptedTrialError
+    from headrace.time.duration import SECOND
 
     plan = Plan(
         jobs=tuple(job.name for job in chosen_jobs(jobs or [], settings)),

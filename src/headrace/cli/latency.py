@@ -22,8 +22,6 @@ from headrace.cli.jobs import known_jobs, pick
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 from headrace.cli.stopping import stop_on_signals
 from headrace.errors import JobError, PlanError
-from headrace.time.duration import SECOND, micros
-from headrace.time.duration import text as duration_text
 
 if TYPE_CHECKING:
     from headrace.config import Settings
@@ -46,6 +44,8 @@ def duration(text: str, option: str) -> int:
     Raises:
         UsageError: It is none, or not above 0.
     """
+    from headrace.time.duration import micros
+
     try:
         found = micros(text, what=option)
     except PlanError as problem:
@@ -138,6 +138,8 @@ def _came_back(report: dict[str, JobLatency], strangers: int) -> None:
 
 
 def _wanted_patience(every: int, patience: str) -> int:
+    from headrace.time.duration import text as duration_text
+
     found = duration(patience, "--patience")
     if found < every:
         raise UsageError(
@@ -179,6 +181,8 @@ def latency(
     from headrace.observe.latency import latency_report, write_outcomes
     from headrace.observe.probe import Probe, wall
     from headrace.observe.tracker import Tracker
+    from headrace.time.duration import SECOND
+    from headrace.time.duration import text as duration_text
     from headrace.transit.markers import recipe_of
 
     tracker = Tracker(patience=waits)
