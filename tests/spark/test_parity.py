@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 TOPIC = "input.parity"
 START = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)
 SECONDS = 60
+SETTLED = START + timedelta(seconds=SECONDS - 4)
 POSITIONS = Stream.topic(TOPIC, VehiclePosition).watermark(bounded("2s"), idle_after="1min")
 
 STOPS = (
@@ -100,7 +101,12 @@ JOBS = [
 
 
 def _last(results: pl.DataFrame) -> list[tuple[object, ...]]:
-    """What results say in the end: the last firing of each key and window."""
+    """What results say in the end: the last firing of each key and window.
+
+    Only up to a time that event time has passed everywhere: on Kafka it follows the slowest of four partitions, in
+    process there is one.
+    """
+    results = results.filter(pl.col("window_end" if "window_end" in results.columns else "at") <= SETTLED)
     if "window_end" not in results.columns:
         return sorted(results.select(sorted(results.columns)).rows())
     identity = [
@@ -126,18 +132,16 @@ def test_every_kind_of_step_gives_the_same_answer_in_process_in_a_stream_and_in_
     bench.send_rows(TOPIC, before, VehiclePosition, "vehicle_id")
     bench.run_to(*JOBS, watermark=instant(half) - 4_000_000)
     bench.send_rows(TOPIC, after, VehiclePosition, "vehicle_id")
-    done = bench.run_to(*JOBS, watermark=instant(START) + (SECONDS - 4) * 1_000_000)
-    reached = done[-1].watermark
-    assert reached is not None
+    bench.run_to(*JOBS, watermark=instant(SETTLED))
 
     for job in JOBS:
         runner = Runner(job.stream)
         parts = [runner.step(before).results, runner.step(after).results]
         expected = pl.concat(parts)
         found = bench.read(job.result_topic).select(expected.columns)
-        assert expected.height > 2, f"{job.name} gives too little to compare"
         if job.name == "lines-revised":
             assert expected.get_column("pane_index").max() == 1, "nothing was revised"
+        assert len(_last(expected)) > 2, f"{job.name} gives too little to compare"
         assert _last(found) == _last(expected), job.name
 
     # A batch sees everything at once, so nothing is late: the in-process runner is given it the same way.
