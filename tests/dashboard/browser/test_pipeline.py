@@ -36,7 +36,15 @@ if TYPE_CHECKING:
 
     from headrace.dashboard.declaration import Declaration
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        not os.environ.get("HEADRACE_LONG"), reason="takes minutes: HEADRACE_LONG=1 runs the whole way to pixels"
+    ),
+]
 
 ROOT = Path(__file__).resolve().parents[3]
 #: A loaded machine takes its time for Spark's first micro-batch.
