@@ -1,4 +1,4 @@
-"""`headrace sql --engine spark`: over a file, over what a topic holds, and over a topic as it grows."""
+"""`headrace sql --engine spark`: over a file, and over what a topic holds."""
 
 from __future__ import annotations
 
