@@ -53,6 +53,12 @@ class City:
 
     def __init__(self, served: Served, hand: Hand, jobs: dict[str, Job]) -> None:
         self.served, self.hand, self.jobs = served, hand, jobs
+        self._newest = window_end()
+
+    def window(self) -> datetime:
+        """The end of a window that is newer than all before it and far from expiring, however long a test takes."""
+        self._newest = max(self._newest + 2 * 60 * SECOND, window_end())
+        return self._newest
 
     def get(self, path: str) -> Any:
         answer = httpx.get(self.served.url + path)
@@ -83,7 +89,7 @@ def city(broker: EmbeddedBroker) -> Iterator[City]:
 
 
 def test_every_kind_of_job_shows_what_is_in_its_topic(city: City) -> None:
-    end = window_end(12)  # far enough ahead that nothing expires while the test looks
+    end = city.window()
     end_ms = int(end.timestamp() * 1000)
     city.hand.write(
         city.jobs["vehicles"], [{"cell": CELLS[0], "vehicles": 4}, {"cell": CELLS[1], "vehicles": 1}], end=end
@@ -112,7 +118,7 @@ def test_every_kind_of_job_shows_what_is_in_its_topic(city: City) -> None:
 
 def test_the_state_of_a_part_of_the_map(city: City) -> None:
     job = city.jobs["vehicles"]
-    city.hand.write(job, [{"cell": cell, "vehicles": 7} for cell in CELLS], end=window_end(2))
+    city.hand.write(job, [{"cell": cell, "vehicles": 7} for cell in CELLS], end=city.window())
     until(lambda: len(city.shown("vehicles")) == 3, what="three cells")
     (place,) = [entry for key, entry in city.shown("vehicles").items() if key == C]
     north, east = place["latitude"], place["longitude"]
@@ -155,8 +161,9 @@ def test_wrong_questions_are_explained(city: City, path: str, status: int, words
 
 def test_history_of_a_cell(city: City) -> None:
     job = city.jobs["delays"]
+    end = city.window()
     for step in (1, 2, 3):
-        city.hand.write(job, [{"cell": CELLS[2], "p50": float(step), "p90": 10.0}], end=window_end(step))
+        city.hand.write(job, [{"cell": CELLS[2], "p50": float(step), "p90": 10.0}], end=end + 5 * step * SECOND)
     points = until(
         lambda: (found := city.get(f"/api/jobs/{job.name}/history?key={C}")["points"]) and len(found) == 3 and found,
         what="three points",
@@ -220,7 +227,7 @@ def test_the_network_is_geojson(city: City) -> None:
 
 def test_a_snapshot_then_differences(city: City) -> None:
     job = city.jobs["vehicles"]
-    base = window_end(10)
+    base = city.window()
 
     async def story() -> None:
         city.hand.write(job, [{"cell": CELLS[0], "vehicles": 4}, {"cell": CELLS[1], "vehicles": 2}], end=base)
@@ -273,7 +280,7 @@ def test_a_table_and_points_come_the_same_way(city: City) -> None:
                 "longitude": 24.9,
             }
             city.hand.write(stops, [hostile], at=datetime.now(UTC))
-            city.hand.write(speeds, [{"line": "<i>7", "speed": 1.0}], end=window_end(1))
+            city.hand.write(speeds, [{"line": "<i>7", "speed": 1.0}], end=city.window())
             await viewer.until(lambda: "<i>7" in viewer.entries[speeds.name], what="a row of the table")
             ids = await viewer.until(
                 lambda: [
@@ -292,7 +299,7 @@ def test_a_viewer_that_comes_back_gets_the_difference(city: City) -> None:
     job = city.jobs["delays"]
 
     async def story() -> None:
-        base = window_end(20)
+        base = city.window()
         async with watching(city.served.url) as viewer:
             await viewer.subscribe([job.name])
             city.hand.write(job, [{"cell": CELLS[0], "p50": 1.0, "p90": 2.0}], end=base)
@@ -336,7 +343,7 @@ def test_a_stalled_viewer_gets_the_newest_state_and_nobody_waits_for_it(city: Ci
     job = city.jobs["edges"]
 
     async def story() -> None:
-        base = window_end(30)
+        base = city.window()
         async with watching(city.served.url, answers=False) as stalled, watching(city.served.url) as lively:
             for viewer in (stalled, lively):
                 await viewer.subscribe([job.name])
