@@ -3,6 +3,7 @@ keeps its password to itself."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ from headrace.broker import Connection, EmbeddedBroker, ServerSettings
 from headrace.broker.connection import AccessError
 from headrace.broker.ports import free_port
 from headrace.events import VehiclePosition
+from headrace.spark.catchup import CatchUp
+from headrace.spark.isolation import StoppedJob
 from headrace.spark.rights import rights_of
 from headrace.stream import Job, Stream
 from headrace.time import bounded
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
     from headrace.broker.rights import Right
     from headrace.spark.progress import BatchDone
+    from headrace.stream import Delivery
 
 pytestmark = [
     pytest.mark.broker,
@@ -159,18 +163,57 @@ def test_a_missing_right_is_named_before_spark_starts(secured: Secured, tmp_path
     secured.allow([missing])
 
 
+def _send_reports(bench: Bench, job: Job) -> None:
+    times = [START + timedelta(seconds=second) for second in range(20)]
+    rows = pl.DataFrame({"event_time": times, "ingestion_time": times, "vehicle_id": "v", "line": "1"})
+    bench.send_rows(job.sources[0], rows, VehiclePosition, "vehicle_id")
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_most_once"])
+def test_a_job_that_catches_up_alone_needs_no_other_rights(
+    secured: Secured, tmp_path: Path, delivery: Delivery
+) -> None:
+    bench = Bench(secured.broker, tmp_path / "checkpoint", [])
+    name = delivery.replace("_", "-")
+    job, other = _job(f"{name}-failed"), _job(f"{name}-going-on")
+    for each in (job, other):
+        bench.prepare(each, partitions=1)
+    rights = [right for right in rights_of([other, job]) if not right.optional]
+    secured.allow(rights)
+    _send_reports(bench, job)
+    catch_up = CatchUp(
+        job=job,
+        stopped=StoppedJob(job.name, {job.sources[0]: {0: 0}}, "it failed"),
+        connection=secured.connection,
+        groups=2,
+        partitions={job.sources[0]: 1},
+        query=f"{job.name}+{other.name}",
+        token="checkpoint",
+        delivery=delivery,
+        encoding="binary",
+        directory=tmp_path / "stopped",
+        tell=lambda _: None,
+    )
+    (ids,) = (right for right in rights if right.resource == "transactional-id")
+    assert "catches up" in ids.why
+    secured.forbid(ids)
+    with pytest.raises(AccessError, match=re.escape(f"transactional id {ids.name}") + rf"[:\w]*~{job.name}"):
+        catch_up.run({}, {job.sources[0]: {0: 20}}, 7)
+    secured.allow([ids])
+    catch_up.run({}, {job.sources[0]: {0: 20}}, 7)
+    assert bench.count(job.result_topic) == 3
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_job_runs_with_the_least_rights_and_shows_no_secret(
     secured: Secured, tmp_path: Path, jars: list[Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     bench = Bench(secured.broker, tmp_path / "checkpoint", jars)
-    job = _job("secured-tasks")
+    job = _job("tasks-secured")  # no name that begins like another: rights on ids are by how names begin
     bench.prepare(job, partitions=1)
     secured.allow(rights_of([job]))
-    times = [START + timedelta(seconds=second) for second in range(20)]
-    rows = pl.DataFrame({"event_time": times, "ingestion_time": times, "vehicle_id": "v", "line": "1"})
-    bench.send_rows(job.sources[0], rows, VehiclePosition, "vehicle_id")
+    _send_reports(bench, job)
     seen: list[str] = []
 
     def reached(batches: list[BatchDone]) -> bool:

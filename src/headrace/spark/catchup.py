@@ -126,7 +126,8 @@ class CatchUp:
         Raises:
             FailedJobError: The job's own code fails still, or again.
         """
-        author = Author(f"{author_name(self.query, self.delivery)}~{self.job.name}", self._token, self.stopped.mark)
+        name = author_name(self.query, self.delivery, catching_up=self.job.name)
+        author = Author(name, self._token, self.stopped.mark)
         sink = make_sink(self.delivery, self.connection, author)
         sink.open()
         try:

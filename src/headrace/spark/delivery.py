@@ -34,14 +34,23 @@ _STAY = 0.25
 _THREADS = 8
 
 
-def author_name(query: str, delivery: Delivery, partition: int | None = None) -> str:
-    """Name who writes.
+def author_name(query: str, delivery: Delivery, partition: int | None = None, *, catching_up: str | None = None) -> str:
+    """Name who writes; all names of a query begin with that of the query, so that one right covers them.
+
+    Args:
+        query: The query's name.
+        delivery: What is promised.
+        partition: For a task that writes for itself: the state partition.
+        catching_up: For a job that takes in alone what it has missed: its name.
 
     >>> author_name("counts", "exactly_once"), author_name("counts", "at_most_once", 3)
     ('counts', 'counts:at_most_once#3')
+    >>> author_name("counts+stops", "exactly_once", catching_up="stops")
+    'counts+stops~stops'
     """
     mode = "" if delivery == "exactly_once" else f":{delivery}"
-    return f"{query}{mode}" + ("" if partition is None else f"#{partition}")
+    place = "" if partition is None else f"#{partition}"
+    return f"{query}{mode}{place}" + ("" if catching_up is None else f"~{catching_up}")
 
 
 def splittable(job: Job) -> bool:

@@ -30,8 +30,8 @@ def rights_of(jobs: Sequence[Job]) -> list[Right]:
     rights.append(Right("topic", DEAD_LETTERS, "write", why="what cannot be read"))
     rights += [Right("topic", COMMITS, operation, why="which batches are out") for operation in ("read", "write")]
     query = "+".join(sorted(job.name for job in jobs))
-    rights.append(
-        Right("transactional-id", f"headrace.{query}", "write", prefixed=True, why="results exactly or at most once")
-    )
+    # The driver, the tasks that write apart and a job that catches up alone have an id each; all begin alike.
+    why = "results exactly or at most once" + (", also of a job that catches up" if len(jobs) > 1 else "")
+    rights.append(Right("transactional-id", f"headrace.{query}", "write", prefixed=True, why=why))
     rights.append(Right("topic", PROGRESS, "write", why="to show how it is doing", optional=True))
     return list(dict.fromkeys(rights))
