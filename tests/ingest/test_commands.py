@@ -72,6 +72,10 @@ def test_replay_and_ingest_bring_a_recording_to_kafka(home: Path, broker: Embedd
     assert "300 messages, 300 events" in told.output
     assert "torn end" in told.output
     assert last_line(run("replay", "a.dump", "--fast", "--keep-times", "--json", *where))["events"] == 100
+    for words in (["--align"], ["--align-on", "arrival"]):
+        assert last_line(run("replay", "a.dump", "a.dump", "--fast", *words, "--json", *where))["events"] == 200
+    (home / "b.dump").write_bytes(format_line(RawMessage("/a", b"{}", 0)))
+    assert run("replay", "a.dump", "b.dump", "--fast", "--align", *where).exit_code == ExitCode.CONFIG
     assert last_line(run("ingest", feeds(home, paths=["a.dump"], speed=1000), "--json", *where))["events"] == 100
 
 

@@ -164,7 +164,7 @@ def test_several_recordings_are_merged_by_arrival() -> None:
 
 def test_aligned_recordings_begin_together() -> None:
     later = [m._replace(arrival=m.arrival + 77 * SECOND) for m in MESSAGES]
-    found = replayed(ReplayPlan(align=True), MESSAGES, later)
+    found = replayed(ReplayPlan(align=True, align_on="arrival"), MESSAGES, later)
     assert [m.arrival for m in found] == sorted([m.arrival for m in MESSAGES] * 2)
     assert {m.shift for m in found} == {0, -77 * SECOND}
 

@@ -46,6 +46,7 @@ def record(
     if name not in feeds:
         raise UsageError(f"{feeds_file} has no feed {name!r}", hint=f"It has: {', '.join(feeds)}.")
     connector = feeds[name].make_connector()
+    connector.introduce(feeds[name].make_processor())
     recorder = Recorder(
         folder, prefix=name, compression="none" if plain else "gz", max_seconds=micros(rotate) / 1_000_000
     )

@@ -7,6 +7,7 @@ The arrival gaps of the recording are kept, so its lateness and disorder are the
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -17,6 +18,13 @@ from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 from headrace.cli.reports import Encoding, MetricsPort, Reporter, serve_metrics, summary
 from headrace.cli.stopping import stop_on_signals
 from headrace.errors import PlanError
+
+
+class AlignOn(StrEnum):
+    """What coincides in recordings that are aligned."""
+
+    EVENT_TIME = "event-time"
+    ARRIVAL = "arrival"
 
 
 def replay(
@@ -35,7 +43,13 @@ def replay(
     keep_times: Annotated[
         bool, typer.Option("--keep-times", help="Leave event times as recorded, instead of moving them to now.")
     ] = False,
-    align: Annotated[bool, typer.Option("--align", help="Let all recordings begin at the same moment.")] = False,
+    align: Annotated[
+        bool, typer.Option("--align", help="Let recordings of different times begin together, in event time.")
+    ] = False,
+    align_on: Annotated[
+        AlignOn | None,
+        typer.Option("--align-on", help="The same, on event time or on arrivals.", show_default=False),
+    ] = None,
     copies: Annotated[
         int, typer.Option("--copies", metavar="N", min=1, help="N-fold load, by vehicles of other numbers.")
     ] = 1,
@@ -68,7 +82,8 @@ def replay(
             length=length,
             loops=None if loop else 1,
             times="keep" if keep_times else "now",
-            align=align,
+            align=align or align_on is not None,
+            align_on="arrival" if align_on is AlignOn.ARRIVAL else "event_time",
             copies=copies,
         )
         delivery = RunnerSettings(feed="replay", deduplicate=deduplicate, encoding=encoding.value)

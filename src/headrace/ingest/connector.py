@@ -7,12 +7,13 @@ hands over batches of raw messages and knows nothing about what they say.
 The life of a connector, always on one thread:
 
 1. `check()`, perhaps: can the source be reached and read? Answers with a sentence, or raises. Leaves nothing behind.
-2. `open()`: once, before the first message.
-3. `batches(stop)`: the messages, until the source ends or `stop` is set. It may wait for messages, never longer than a
+2. `introduce(processor)`: who will read the messages, for a connector that must know when their events happened.
+3. `open()`: once, before the first message.
+4. `batches(stop)`: the messages, until the source ends or `stop` is set. It may wait for messages, never longer than a
    fraction of a second without looking at `stop`. An empty batch says "nothing new, I am alive" and costs little.
-4. `acknowledge(tokens)`: between two batches, for batches whose messages are safe in Kafka now. A source that can
+5. `acknowledge(tokens)`: between two batches, for batches whose messages are safe in Kafka now. A source that can
    send again what was not acknowledged (MQTT with QoS 1) loses nothing when the process is killed.
-5. `close()`: once, also after an error.
+6. `close()`: once, also after an error.
 
 A connector holds at most a bounded number of messages. When the runner does not ask for more, because Kafka is slow,
 the connector stops taking messages from its source: that is the back-pressure.
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from headrace.ingest.message import Batch
+    from headrace.ingest.processor import Processor
 
 SettingsT = TypeVar("SettingsT")
 
@@ -77,6 +79,13 @@ class Connector(ABC, Generic[SettingsT]):
 
         Raises:
             HeadraceError: It cannot, with what to do about it.
+        """
+
+    def introduce(self, processor: Processor) -> None:
+        """Hear who will read the messages; called before `open`. Most connectors need not know.
+
+        Args:
+            processor: What makes events of them.
         """
 
     @abstractmethod

@@ -4,7 +4,9 @@ What makes a recording worth more than invented data is its disorder: what came 
 follows the **arrivals**. Time is moved for all messages alike: the lateness of a message, the time between its event
 and its arrival, stays what it was.
 
-- Several recordings are merged by arrival; `align` moves them so that they all begin at the same moment.
+- Several recordings are merged as they were: what happened at the same time then does so now. `align` moves those of
+  different hours or days so that they begin together, in event time (`headrace.ingest.alignment`); the gaps between the
+  arrivals of each stay.
 - `times="now"` moves everything so that the first message arrives now; "keep" leaves the old times.
 - A loop moves each round behind the one before, event times included, so that time never jumps back.
 - `copies` multiplies the load: each message is sent so many times at the same moment, as other vehicles (a processor
@@ -22,11 +24,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import ConfigDict, with_config
 
 from headrace.errors import ConfigError
+from headrace.ingest.alignment import SAMPLE, AlignOn, beginning
 from headrace.ingest.message import RawMessage
 from headrace.time.duration import micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from headrace.ingest.processor import Processor
 
 #: Between the last message of a round and the first of the next, in microseconds.
 ROUND_GAP = 1_000_000
@@ -44,7 +49,8 @@ class ReplayPlan:
         length: Time from there on that is replayed; None: to the end.
         loops: How often all of it is sent; None: for ever.
         times: "keep" the recorded times, or move them so that the first message arrives "now".
-        align: Whether recordings that began at different times are moved to begin at the same moment.
+        align: Whether recordings that began at different times are moved to begin together, at the time of the first.
+        align_on: What then coincides: "event_time", so that lateness counts as it did, or "arrival".
         copies: How often each message is sent.
 
     Raises:
@@ -61,6 +67,7 @@ class ReplayPlan:
     loops: int | None = 1
     times: Times = "keep"
     align: bool = False
+    align_on: AlignOn = "event_time"
     copies: int = 1
 
     def __post_init__(self) -> None:
@@ -70,21 +77,29 @@ class ReplayPlan:
             raise ConfigError(f"loops is {self.loops}", hint="1 sends everything once; leave it out to never end.")
         if self.times not in ("keep", "now"):
             raise ConfigError(f"times is {self.times!r}", hint="Give keep or now.")
+        if self.align_on not in ("event_time", "arrival"):
+            raise ConfigError(f"align_on is {self.align_on!r}", hint="Give event_time or arrival.")
         if micros(self.offset) < 0 or (self.length is not None and micros(self.length) <= 0):
             raise ConfigError(f"offset is {self.offset!r}, length {self.length!r}", hint="Give times that lie ahead.")
 
-    def messages(self, recordings: Sequence[Iterable[RawMessage]], *, now: int) -> Iterator[RawMessage]:
+    def messages(
+        self, recordings: Sequence[Iterable[RawMessage]], *, now: int, processor: Processor | None = None
+    ) -> Iterator[RawMessage]:
         """All messages in the order in which they are due; their arrivals say when.
 
         Args:
             recordings: Where they come from, each in the order of arrival; read once for every round.
             now: The moment to which `times="now"` moves the first arrival.
+            processor: Knows the event times of messages; needed to align several recordings on them.
+
+        Raises:
+            ConfigError: Recordings cannot be aligned.
         """
         shift: int | None = None
         span = 0
         for _ in itertools.count() if self.loops is None else range(self.loops):
             begin = end = None
-            for message in self._round(recordings):
+            for message in self._round(recordings, processor):
                 arrival = message.arrival
                 if begin is None or end is None:
                     begin = end = arrival
@@ -102,22 +117,28 @@ class ReplayPlan:
                 return
             span = end - begin + ROUND_GAP
 
-    def _round(self, recordings: Sequence[Iterable[RawMessage]]) -> Iterator[RawMessage]:
+    def _round(self, recordings: Sequence[Iterable[RawMessage]], processor: Processor | None) -> Iterator[RawMessage]:
         """The messages of one round, merged and cut, at their recorded times."""
-        opened = []
+        streams: list[Iterator[RawMessage]] = []
+        origins: list[int] = []
+        start: int | None = None
         for recording in recordings:
             messages = iter(recording)
-            first = next(messages, None)
-            if first is not None:
-                opened.append((first, messages))
-        if not opened:
-            return
-        origin = opened[0][0].arrival if self.align else min(first.arrival for first, _ in opened)
-        streams: list[Iterator[RawMessage]] = []
-        for first, messages in opened:
-            move = origin - first.arrival if self.align else 0
-            whole = itertools.chain([first], messages)
+            head = list(itertools.islice(messages, SAMPLE if self.align else 1))
+            if not head:
+                continue
+            whole = itertools.chain(head, messages)
+            move = 0
+            if self.align and len(recordings) > 1:
+                name = getattr(recording, "path", "a recording")
+                begins = beginning(head, self.align_on, name=name, processor=processor)
+                start = begins if start is None else start
+                move = start - begins
             streams.append(map(_moved, whole, itertools.repeat(move)) if move else whole)
+            origins.append(head[0].arrival + move)
+        if not streams:
+            return
+        origin = min(origins)
         merged = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=_arrival)
         begin = origin + micros(self.offset)
         end = None if self.length is None else begin + micros(self.length)

@@ -143,6 +143,7 @@ class Ingestion:
         self.settings = settings or RunnerSettings()
         self.tally = tally or Tally()
         self._connector, self._processor, self._outlet = connector, processor, outlet
+        connector.introduce(processor)
         self._codec = codec or Codec()
         self._duplicates = self.settings.duplicates() if duplicates is None else duplicates
         self._reconnects, self._gaps = self.tally.reconnects, self.tally.gaps

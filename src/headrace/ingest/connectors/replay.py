@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headrace.ingest.message import Batch
+    from headrace.ingest.processor import Processor
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -41,7 +42,7 @@ class ReplaySettings:
         delimiter: For CSV: between two cells.
         storage: Options of the store that URLs lead to, as fsspec takes them.
         speed: Recorded seconds per second; `math.inf` for as fast as can be.
-        plan: What is sent: offset, length, loops, copies, times kept or moved to now.
+        plan: What is sent: offset, length, loops, copies, times kept or moved to now, recordings aligned.
         batch_size: How many messages are handed over at once at most.
 
     Raises:
@@ -94,6 +95,7 @@ class ReplayConnector(Connector[ReplaySettings]):
         super().__init__(settings)
         self.recordings = [self._opened(path) for path in settings.paths]
         self._wall = wall
+        self._processor: Processor | None = None
         self._pacer = Pacer(speed=settings.speed, batch_size=settings.batch_size, clock=clock)
 
     def _opened(self, path: str) -> Recording | LineFile:
@@ -116,6 +118,10 @@ class ReplayConnector(Connector[ReplaySettings]):
         at = datetime.fromtimestamp(first / 1e6, UTC)
         return f"{count} recording{'s' if count > 1 else ''} from {at:%Y-%m-%d %H:%M:%S} UTC on"
 
+    def introduce(self, processor: Processor) -> None:
+        """Take note of who knows event times, on which recordings are aligned."""
+        self._processor = processor
+
     def open(self) -> None:
         """Check the files, so that a wrong name is noticed before anything is sent."""
         self.check()
@@ -125,8 +131,11 @@ class ReplayConnector(Connector[ReplaySettings]):
 
         Args:
             stop: Ends the replay.
+
+        Raises:
+            ConfigError: Recordings cannot be aligned.
         """
-        messages = self.settings.plan.messages(self.recordings, now=self._wall())
+        messages = self.settings.plan.messages(self.recordings, now=self._wall(), processor=self._processor)
         yield from self._pacer.batches(messages, stop)
 
     @property
