@@ -114,6 +114,8 @@ export interface Query {
   jobs: string[];
   state: string;
   text: string;
+  /** Jobs that failed and are left out, with the reason. */
+  failed: Map<string, string>;
   batch: number | null;
   batchMs: number | null;
   batchMsP50: number | null;
@@ -379,6 +381,7 @@ export function readPipeline(message: unknown): Pipeline {
       jobs: texts(query["jobs"]),
       state: text(query, "state", "unknown"),
       text: text(query, "text", ""),
+      failed: readTexts(query["failed"]),
       batch: numberOrNull(query, "batch"),
       batchMs: numberOrNull(query, "batch_ms"),
       batchMsP50: numberOrNull(query, "batch_ms_p50"),
@@ -411,6 +414,11 @@ export function readPipeline(message: unknown): Pipeline {
     })),
     series: from["series"] === undefined || from["series"] === null ? null : readPoint(fields(from["series"], "series")),
   };
+}
+
+function readTexts(value: unknown): Map<string, string> {
+  const from = fields(value ?? {}, "failed");
+  return new Map(Object.keys(from).map((name) => [name, text(from, name, "")]));
 }
 
 function readRates(value: unknown): Map<string, number | null> {

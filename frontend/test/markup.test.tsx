@@ -77,13 +77,16 @@ describe("markup in the stream is shown as text", () => {
         now: 1,
         problems: [{ severity: "error", stage: "spark", text: EVIL }],
         stages: [{ name: "spark", title: `Spark ${EVIL}`, state: "error", text: EVIL, rates: { [EVIL]: 1 } }],
-        queries: [{ query: EVIL, state: "failed", text: EVIL, restarts: 2 }],
+        queries: [{ query: EVIL, jobs: ["evil", "good"], state: "running", text: EVIL, failed: { evil: `Why: ${EVIL}` }, restarts: 2 }],
         partitions: [{ topic: EVIL, partition: 0, backlog: 4 }],
       }),
     );
     render(<PipelinePage app={app} />, holder);
     expectText();
     expect(holder.querySelector('.stage[data-state="error"]')).not.toBeNull();
+    // A job that failed alone is named with the reason, among others that go on.
+    expect(holder.querySelector('tr[data-failed="evil"] td[data-bad="true"]')?.textContent).toContain(`Why: ${EVIL}`);
+    expect([...holder.querySelectorAll("th small s")].map((each) => each.textContent)).toEqual(["evil"]);
   });
 });
 

@@ -12,6 +12,8 @@ RUN = RunFacts("speeds", ("speeds",), "running", silent=0.5, batch_ms=400, rows_
 JOB = JobFacts(
     "speeds", "analytics.speeds", entries=10, silent=2.0, step=5.0, run=RUN, watermark_lag=1_500, backlog=120
 )
+FAILED = {"speeds": "step 'map_batches' failed: ValueError: no speed. Mend it and start again"}
+PAIR = replace(RUN, query="both", jobs=("counts", "speeds"), failed=FAILED)
 FINE = Facts(incoming=300.0, since_event=1.0, runs=(RUN,), jobs=(JOB,), viewers=3)
 
 
@@ -51,6 +53,15 @@ def test_all_is_well() -> None:
         (with_run(silent=31.0), "spark", "error", "fell silent 31 s ago"),
         (with_run(state="warming", detail="the first batch"), "spark", "warning", "is warming. the first batch"),
         (with_run(restarts=2), "spark", "warning", "started again 2 times"),
+        (
+            replace(FINE, runs=(PAIR,)),
+            "spark",
+            "error",
+            "speeds has failed and is left out; the others of both go on. Step 'map_batches' failed: ValueError: "
+            "no speed. Mend it and start again: headrace run counts speeds.",
+        ),
+        (with_job(run=PAIR, backlog=50_000), "kafka", "ok", ""),
+        (with_job(run=replace(PAIR, failed={}), backlog=50_000), "kafka", "error", "more cores"),
         (with_run(batch_ms=9_000.0), "spark", "warning", "takes 9.0 s"),
         (with_run(late=30.0), "spark", "warning", "10.0 % of the events come too late"),
         (with_job(watermark_lag=90_000), "spark", "warning", "90 s behind the clock"),
@@ -69,6 +80,11 @@ def test_what_is_said(facts: Facts, stage: str, severity: str, words: str) -> No
     assert words in found.text
 
 
+def test_each_finding_has_its_own_severity() -> None:
+    found = diagnose(replace(FINE, runs=(replace(PAIR, restarts=1),)))["spark"]
+    assert [severity for severity, _ in found.findings] == ["error", "warning"]
+
+
 @pytest.mark.parametrize(
     ("job", "state", "words"),
     [
@@ -83,7 +99,10 @@ def test_what_is_said(facts: Facts, stage: str, severity: str, words: str) -> No
         (replace(JOB, silent=99.0, step=None), "live", ""),
         (replace(JOB, silent=40.0, step=60.0), "live", ""),
         (replace(JOB, run=replace(RUN, state="stopped")), "stopped", "Start it again"),
-        (replace(JOB, run=replace(RUN, state="failed", detail="why")), "stopped", "failed: why"),
+        (replace(JOB, run=replace(RUN, state="failed", detail="why")), "failed", "failed: why"),
+        (replace(JOB, run=PAIR), "failed", "ValueError: no speed. Mend it and start again: headrace run counts speeds"),
+        (replace(JOB, job="counts", run=PAIR), "live", ""),
+        (replace(JOB, job="speeds.pairs", started_by="speeds", run=PAIR), "failed", "speeds.pairs has failed"),
         (replace(JOB, run=replace(RUN, silent=99.0)), "stopped", "fell silent"),
     ],
 )

@@ -33,8 +33,6 @@ from headrace.dashboard.access import Access
 from headrace.dashboard.pages import Pages
 from headrace.dashboard.server import DashboardOptions, listen
 from headrace.errors import EnvironmentProblem
-from headrace.spark.progress import BatchDone, StateChange
-from headrace.spark.publishing import ProgressTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -542,68 +540,6 @@ def test_a_topic_that_appears_later_is_read(broker: EmbeddedBroker) -> None:
         hand.write(job, [{"cell": CELLS[0], "vehicles": 4}], end=window_end(5))
         until(lambda: state(served)["state"] == "live", what="results")
         hand.close()
-
-
-def test_the_pipeline_is_told_by_the_run_itself(broker: EmbeddedBroker) -> None:
-    job = vehicles_job(fresh("run"))
-    Hand(broker.connection, (job,)).close()
-    mark = int((datetime.now(UTC) - 2 * SECOND).timestamp() * 1e6)
-
-    async def story(url: str) -> None:
-        async with watching(url) as viewer:
-            newest = lambda: viewer.heard["pipeline"][-1]  # noqa: E731 - read anew each time
-            with ProgressTopic(broker.connection, query=job.name, jobs=[job]) as publish:
-                publish(StateChange("starting"))
-                publish(StateChange("warming", "the first batch"))
-                await viewer.until(
-                    lambda: viewer.heard["pipeline"] and any(q["state"] == "warming" for q in newest()["queries"]),
-                    what="the warm-up",
-                )
-                status = viewer.heard["status"][-1]["jobs"][job.name]
-                assert status["state"] == "waiting"
-                publish(StateChange("running"))
-                publish(
-                    BatchDone(
-                        batch=7,
-                        rows_in=300,
-                        results=40,
-                        late=0,
-                        dead_letters=0,
-                        duration_ms=410,
-                        watermark=mark,
-                        backlog=12,
-                        watermarks={job.name: mark},
-                        state_rows=900,
-                        state_bytes=123_456,
-                        phases={"addBatch": 350},
-                    )
-                )
-                publish(StateChange("running"))
-                query = await viewer.until(
-                    lambda: next((q for q in newest()["queries"] if q["batch"] == 7 and q["query"] == job.name), None),
-                    what="a batch",
-                )
-                assert (query["batch_ms"], query["state_rows"], query["state_bytes"]) == (410, 900, 123_456)
-                assert query["phases"] == {"addBatch": 350}
-                (watermark,) = [found for found in newest()["watermarks"] if found["job"] == job.name]
-                assert watermark["watermark"] == mark // 1000
-                publish(StateChange("restarting", "in 1 s (1 of 5): the disk was full"))
-                await viewer.until(
-                    lambda: any(q["restarts"] == 1 for q in newest()["queries"] if q["query"] == job.name),
-                    what="a restart to be counted",
-                )
-                publish(StateChange("stopped"))
-            await viewer.until(
-                lambda: viewer.heard["status"][-1]["jobs"][job.name]["state"] == "stopped",
-                what="the job to have stopped",
-            )
-            advice = f"headrace run {job.name}"
-            await viewer.until(
-                lambda: any(advice in problem["text"] for problem in newest()["problems"]), what="advice on what to do"
-            )
-
-    with serving(broker.connection, [job]) as served:
-        asyncio.run(story(served.url))
 
 
 def test_kafka_may_go_and_come_back(tmp_path: Path) -> None:

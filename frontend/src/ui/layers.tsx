@@ -15,6 +15,7 @@ const STATES: Record<string, string> = {
   live: "live",
   silent: "silent",
   stopped: "stopped",
+  failed: "failed",
   missing: "no topic",
 };
 

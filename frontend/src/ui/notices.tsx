@@ -41,18 +41,20 @@ export function noticesOf(app: App): Notice[] {
   return found;
 }
 
+const SEVERITY: Record<string, Notice["severity"]> = { missing: "info", failed: "error" };
+
 function jobNotices(app: App): Notice[] {
   const layers = app.layers.value;
   if (app.declared.value !== null && app.declared.value.length > 0 && layers.length === 0) {
     return [{ id: "none", severity: "info", text: "No layer is switched on. Choose one in the list of layers." }];
   }
   const states = layers.map(({ declaration }) => ({ declaration, status: app.state.value?.jobs.get(declaration.job) }));
-  const wrong = states.filter(({ status }) => status !== undefined && ["stopped", "silent", "missing"].includes(status.state));
+  const wrong = states.filter(({ status }) => status !== undefined && ["failed", "stopped", "silent", "missing"].includes(status.state));
   const found = wrong.map(({ declaration, status }): Notice => {
     const text = status?.text ?? "";
     return {
       id: `job/${declaration.job}`,
-      severity: status?.state === "missing" ? "info" : "warning",
+      severity: SEVERITY[status?.state ?? ""] ?? "warning",
       text: text || `${declaration.title} is ${status?.state ?? "silent"}: nothing new arrives. See the pipeline page.`,
     };
   });

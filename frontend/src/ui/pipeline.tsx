@@ -159,7 +159,7 @@ function Queries({ queries, now }: { queries: readonly Query[]; now: number }) {
           <tr key={query.query} data-query={query.query}>
             <th scope="row">
               {query.query}
-              {query.jobs.length > 1 && <small>{query.jobs.join(", ")}</small>}
+              {query.jobs.length > 1 && <JobNames query={query} />}
             </th>
             <td data-bad={query.state !== "running" && query.state !== "starting"}>{query.state}</td>
             <Figure>{format.number(query.batch)}</Figure>
@@ -172,12 +172,31 @@ function Queries({ queries, now }: { queries: readonly Query[]; now: number }) {
             <Figure>{format.time(query.started, now)}</Figure>
             <Figure>{format.age(query.heard, now)}</Figure>
           </tr>
+          {[...query.failed].map(([job, why]) => (
+            <tr key={`${query.query}/failed/${job}`} class="said" data-failed={job}>
+              <td colSpan={heads.length} data-bad={true}>{MARK.error} {job} has failed and is left out. {why}</td>
+            </tr>
+          ))}
           {query.text !== "" && (
             <tr key={`${query.query}/text`} class="said"><td colSpan={heads.length}>{query.text}</td></tr>
           )}
         </>
       ))}
     </Table>
+  );
+}
+
+/** The jobs of a query; those that failed and are left out are marked. */
+function JobNames({ query }: { query: Query }) {
+  return (
+    <small>
+      {query.jobs.map((job, at) => (
+        <>
+          {at > 0 && ", "}
+          {query.failed.has(job) ? <s title="failed, left out">{job}</s> : job}
+        </>
+      ))}
+    </small>
   );
 }
 

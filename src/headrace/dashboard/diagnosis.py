@@ -7,10 +7,13 @@ Each stage of an event's way (ingestion, Kafka, Spark, results, dashboard) is ju
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Severity = Literal["ok", "warning", "error", "unknown"]
-JobState = Literal["waiting", "live", "silent", "stopped", "missing"]
+JobState = Literal["waiting", "live", "silent", "stopped", "failed", "missing"]
 
 #: Seconds without an event, without a word from a run.
 NO_EVENTS = 10.0
@@ -29,7 +32,10 @@ LOSSES = 0.01
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What is known of a query."""
+    """What is known of a query.
+
+    `failed` has the jobs whose own code failed, with the reason: they are left out, and the others go on.
+    """
 
     query: str
     jobs: tuple[str, ...]
@@ -41,6 +47,12 @@ class RunFacts:
     rows_in: float = 0.0
     late: float = 0.0
     dead_letters: float = 0.0
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        """What starts it."""
+        return f"headrace run {' '.join(self.jobs)}"
 
     @property
     def alive(self) -> bool:
@@ -83,6 +95,16 @@ class JobFacts:
         """What starts it."""
         return f"headrace run {self.started_by or self.job}"
 
+    @property
+    def reason(self) -> str | None:
+        """Why its own code failed; None if it did not."""
+        return None if self.run is None else self.run.failed.get(self.started_by or self.job)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether its query runs, and it takes part in it."""
+        return self.run is not None and self.run.alive and self.reason is None
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -101,15 +123,15 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is to be said about a stage."""
+    """What is to be said about a stage: each finding with its own severity; the worst one is the stage's."""
 
     severity: Severity = "ok"
-    texts: tuple[str, ...] = field(default=())
+    findings: tuple[tuple[Severity, str], ...] = ()
 
     @property
     def text(self) -> str:
         """All of it."""
-        return " ".join(self.texts)
+        return " ".join(text for _, text in self.findings)
 
 
 _ORDER: dict[Severity, int] = {"ok": 0, "unknown": 1, "warning": 2, "error": 3}
@@ -120,15 +142,15 @@ class _Verdict:
 
     def __init__(self, severity: Severity = "ok") -> None:
         self.severity: Severity = severity
-        self.texts: list[str] = []
+        self.findings: list[tuple[Severity, str]] = []
 
     def say(self, severity: Severity, text: str) -> None:
-        self.texts.append(text)
+        self.findings.append((severity, text))
         if _ORDER[severity] > _ORDER[self.severity]:
             self.severity = severity
 
     def done(self) -> Judgement:
-        return Judgement(self.severity, tuple(self.texts))
+        return Judgement(self.severity, tuple(self.findings))
 
 
 def diagnose(facts: Facts) -> dict[str, Judgement]:
@@ -168,18 +190,14 @@ def _ingest(facts: Facts) -> Judgement:
 
 def _kafka(facts: Facts) -> Judgement:
     if facts.broker == "gone":
-        return Judgement("error", (facts.broker_text or "Kafka cannot be reached. Start it: headrace broker start.",))
+        text = facts.broker_text or "Kafka cannot be reached. Start it: headrace broker start."
+        return Judgement("error", (("error", text),))
     if facts.broker == "connecting":
         return Judgement("unknown")
     verdict = _Verdict()
     for job in (job for job in facts.jobs if job.started_by in ("", job.job)):
         rate = facts.incoming or 0.0
-        if (
-            job.backlog is None
-            or job.run is None
-            or not job.run.alive
-            or job.backlog <= max(rate, 100.0) * BACKLOG_WARNING
-        ):
+        if job.backlog is None or not job.at_work or job.backlog <= max(rate, 100.0) * BACKLOG_WARNING:
             continue
         seconds = job.backlog / max(rate, 1.0)
         severity: Severity = "error" if job.backlog > max(rate, 100.0) * BACKLOG_ERROR else "warning"
@@ -193,13 +211,13 @@ def _kafka(facts: Facts) -> Judgement:
 
 def _spark(facts: Facts) -> Judgement:
     if not facts.runs:
-        return Judgement("unknown", ("No run has been heard of. Start one: headrace run --all.",))
+        return Judgement("unknown", (("unknown", "No run has been heard of. Start one: headrace run --all."),))
     verdict = _Verdict()
     for run in facts.runs:
         _judge_run(run, verdict)
     for job in (job for job in facts.jobs if job.started_by in ("", job.job)):
         lag = job.watermark_lag
-        if lag is not None and WATERMARK_LAG < lag < REPLAY and job.run is not None and job.run.alive:
+        if lag is not None and WATERMARK_LAG < lag < REPLAY and job.at_work:
             verdict.say(
                 "warning",
                 f"Event time of {job.job} is {lag / 1000:.0f} s behind the clock: it is catching up, or a source "
@@ -209,7 +227,7 @@ def _spark(facts: Facts) -> Judgement:
 
 
 def _judge_run(run: RunFacts, verdict: _Verdict) -> None:
-    command = f"headrace run {' '.join(run.jobs)}"
+    command = run.command
     if run.state == "failed":
         verdict.say("error", f"{run.query} has failed: {run.detail or 'see its log'}. Start it again: {command}.")
     elif run.state in ("stopped", "stopping"):
@@ -222,6 +240,9 @@ def _judge_run(run: RunFacts, verdict: _Verdict) -> None:
         )
     elif run.state != "running":
         verdict.say("warning", f"{run.query} is {run.state}. {run.detail}".strip())
+    for job, why in run.failed.items():
+        others = f"; the others of {run.query} go on" if run.alive and len(run.jobs) > len(run.failed) else ""
+        verdict.say("error", f"{job} has failed and is left out{others}. {_ended(why)} {command}.")
     if run.restarts:
         times = "once" if run.restarts == 1 else f"{run.restarts} times"
         verdict.say("warning", f"{run.query} was started again {times}. Its log says why.")
@@ -258,7 +279,12 @@ def _dashboard(facts: Facts) -> Judgement:
     if facts.behind and 2 * facts.behind >= facts.viewers:
         return Judgement(
             "warning",
-            (f"{facts.behind} of {facts.viewers} viewers do not keep up; they get the newest state, less often.",),
+            (
+                (
+                    "warning",
+                    f"{facts.behind} of {facts.viewers} viewers do not keep up; they get the newest state, less often.",
+                ),
+            ),
         )
     return Judgement()
 
@@ -270,10 +296,12 @@ def job_state(job: JobFacts) -> tuple[JobState, str]:
     'missing'
     """
     command, run = job.command, job.run
+    if run is not None and job.reason is not None:
+        return "failed", f"{job.job} has failed and is left out. {_ended(job.reason)} {run.command}."
     if job.missing:
         return "missing", f"There is no topic {job.topic} yet. Start the job: {command}."
     if run is not None and run.state == "failed":
-        return "stopped", f"The job has failed: {run.detail or 'see its log'}. Start it again: {command}."
+        return "failed", f"The job has failed: {run.detail or 'see its log'}. Start it again: {command}."
     if run is not None and run.state in ("stopped", "stopping"):
         return "stopped", f"The job has been stopped. Start it again: {command}."
     if run is not None and run.silent >= NO_WORD:
@@ -287,6 +315,12 @@ def job_state(job: JobFacts) -> tuple[JobState, str]:
             return "silent", f"No new results come. Is the job running? Start it: {command}."
         return "silent", "The job runs, but no new results come: its input may have stopped (headrace simulate)."
     return "live", ""
+
+
+def _ended(why: str) -> str:
+    """A reason, which says what to do where the run could say it, ready for the command that does it."""
+    told = why.strip().rstrip(".") or "Its log says why: mend it and start again"
+    return f"{told[0].upper()}{told[1:]}:"
 
 
 def _waiting(job: JobFacts) -> str:

@@ -148,10 +148,10 @@ class Figures:
             for name, title in STAGES.items()
         ]
         problems = [
-            {"severity": judged[name].severity, "stage": name, "text": text}
+            {"severity": severity, "stage": name, "text": text}
             for name in STAGES
-            for text in judged[name].texts
-            if judged[name].severity in ("warning", "error")
+            for severity, text in judged[name].findings
+            if severity in ("warning", "error")
         ]
         queries = self._queries(now, wall)
         return {
@@ -188,7 +188,7 @@ class Figures:
             spark["dead_letters"] = sum(run.rates["dead_letters"].per_second(now=now) for run in alive)
         with self._reader.arrivals.lock:
             results = sum(rate.per_second(now=now) for rate in self._reader.arrivals.rates.values())
-        backlogs = [job.backlog for job in facts.jobs if job.backlog is not None]
+        backlogs = [job.backlog for job in facts.jobs if job.backlog is not None and job.reason is None]
         return {
             "ingest": {"events": _rounded(facts.incoming), "dead_letters": _rounded(facts.dead)},
             # Jobs of one query read the same topics together: the one that is farthest behind tells.
@@ -215,6 +215,7 @@ class Figures:
             "jobs": list(run.jobs),
             "state": run.state,
             "text": run.detail,
+            "failed": dict(run.failed),
             "batch": run.batch.get("batch"),
             "batch_ms": run.batch.get("duration_ms"),
             "batch_ms_p50": p50,
@@ -274,6 +275,7 @@ def _run_facts(run: Run, now: float) -> RunFacts:
         rows_in=run.rates["rows_in"].per_second(now=now),
         late=run.rates["late"].per_second(now=now),
         dead_letters=run.rates["dead_letters"].per_second(now=now),
+        failed=run.failed,
     )
 
 

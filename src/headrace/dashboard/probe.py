@@ -46,7 +46,8 @@ _MOST_RUNS = 100
 class Run:
     """What a query said last, and how it went so far.
 
-    Times are in milliseconds; `heard` is the reading of the monotonic clock when it was last heard of.
+    Times are in milliseconds; `heard` is the reading of the monotonic clock when it was last heard of; `failed` has the
+    jobs that are left out because their own code failed, with the reason.
     """
 
     query: str
@@ -57,6 +58,7 @@ class Run:
     at: int = 0
     heard: float = 0.0
     restarts: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
     rates: dict[str, Rate] = field(default_factory=lambda: {name: Rate() for name in _TOTALS})
     durations: Samples = field(default_factory=Samples)
@@ -84,6 +86,8 @@ class Run:
         self.heard = now if fresh else now - max(0.0, time.time() - self.at / 1000)
         self._own_restarts = _whole(told.get("restarts"))
         self.restarts = self._own_restarts + self._processes - 1
+        failed = told.get("failed_jobs")
+        self.failed = {str(job): str(why) for job, why in failed.items()} if isinstance(failed, dict) else {}
         batch = told.get("batch")
         self.batch = batch if isinstance(batch, dict) else {}
         totals = told.get("totals")

@@ -23,6 +23,9 @@ from tests.dashboard.city import (
     window_end,
 )
 
+from headrace.spark.progress import JobChange, StateChange
+from headrace.spark.publishing import ProgressTopic
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -199,6 +202,28 @@ def test_states_are_told(broker: EmbeddedBroker, open_page: OpenPage, pages: Pag
         page.wait_for_selector(f'.layer[data-job="{job.name}"] .badge[data-state="missing"]')
         page.get_by_role("button", name="Pipeline").click()
         page.locator("text=headrace run >> visible=true").first.wait_for()
+
+
+def test_a_job_that_failed_alone_is_red_and_named(broker: EmbeddedBroker, open_page: OpenPage, pages: Pages) -> None:
+    sound, broken = vehicles_job(fresh("sound")), speeds_job(fresh("broken"))
+    query = fresh("both")
+    why = "step 'x' failed: KeyError: <b>bold</b>. Mend it and start again"
+    with (
+        ProgressTopic(broker.connection, query=query, jobs=[sound, broken]) as publish,
+        serving(broker.connection, [sound, broken], pages=pages) as served,
+        open_page(served.url + "/#page=pipeline") as page,
+    ):
+        publish(StateChange("running"))
+        publish(JobChange(broken.name, "stopped", why))
+        problem = page.locator('.problems .notice[data-severity="error"]', has_text=broken.name)
+        problem.wait_for()
+        assert f"the others of {query} go on" in problem.inner_text()
+        assert f"<b>bold</b>. Mend it and start again: headrace run {broken.name} {sound.name}." in problem.inner_text()
+        assert page.locator('.stage[data-stage="spark"]').get_attribute("data-state") == "error"
+        assert page.locator(f'tr[data-query="{query}"] th small s').all_inner_texts() == [broken.name]
+        page.get_by_role("button", name="Map").click()
+        page.wait_for_selector(f'.layer[data-job="{broken.name}"] .badge[data-state="failed"]')
+        assert page.locator(f'.layer[data-job="{sound.name}"] .badge[data-state="failed"]').count() == 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
