@@ -95,7 +95,7 @@ def test_the_file_can_be_named_by_variable_or_argument(tmp_path: Path) -> None:
         ("[broker]\nsasl_mechanism = 'PLAIN'", "which does not log in", "SASL_SSL or SASL_PLAINTEXT"),
         ("[broker]\ntls_key = 'k.pem'", "broker.tls_key is set, but broker.tls_certificate is not", "both files"),
         ("[spark]\nmaster = 'locl'", "spark.master is 'locl'", '"local[*]"'),
-        ("[spark]\nstate_partitions = 20", "more than spark.key_groups (4)", "set spark.key_groups"),
+        ("[spark]\nstate_partitions = 20", "more than spark.key_groups (2)", "set spark.key_groups"),
         ("[spark]\nmax_events_per_batch = 0", "max_events_per_batch is 0", "a whole number from 1"),
         ("[simulator]\nrate = nan", "simulator.rate is nan", "above 0"),
         ("[simulator]\nvehicles = 1.5", "simulator.vehicles is 1.5", "whole number"),

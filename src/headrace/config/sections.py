@@ -139,8 +139,8 @@ class SparkSettings(Section):
         le=3_600_000,
     )
     key_groups: Annotated[int, Number] = _setting(
-        4,
-        "Units of state and parallelism of a job. It cannot change once a checkpoint exists.",
+        2,
+        "Units of state and parallelism of a job; each costs time in every batch. Fixed once a checkpoint exists.",
         "a whole number from 1 to 4096",
         ge=1,
         le=4096,

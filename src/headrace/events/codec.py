@@ -31,7 +31,7 @@ from headrace.events.reader import Engine, Reader
 from headrace.events.registry import EventType, TypeRegistry
 from headrace.events.schemas.envelope_pb2 import Event
 from headrace.events.schemas.records_pb2 import DeadLetter
-from headrace.events.wrapping import wrap
+from headrace.events.wrapping import with_message, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +125,14 @@ class Codec:
         decoding = Decoding(self.registry, self._envelope, want, self.max_value_bytes, keep)
         return decoding.run(Intake.of(batch), wanted=wanted, job=job)
 
-    def encode(self, frame: pl.DataFrame, which: TypeLike, *, encoding: Encoding = "binary") -> pa.BinaryArray:
+    def encode(
+        self,
+        frame: pl.DataFrame,
+        which: TypeLike,
+        *,
+        encoding: Encoding = "binary",
+        messages: Mapping[str, Sequence[bytes | None]] | None = None,
+    ) -> pa.BinaryArray:
         """Write the rows of a frame as values of one type.
 
         Args:
@@ -134,6 +141,7 @@ class Codec:
                 columns.
             which: The type.
             encoding: "binary" or "json".
+            messages: Fields that hold a message each, which is there in its binary form; as they are they go in.
 
         Raises:
             SchemaError: A column is not one of the type, has the wrong type, or holds a value that does not fit.
@@ -143,6 +151,8 @@ class Codec:
         own = _check_columns(frame, reader.layout)
         packed = {cells.FIELD: cells.pack(frame, own)} if reader.layout.is_open else None
         details = reader.write(unfinish(reader.layout, frame, packed=packed))
+        for name, written in (messages or {}).items():
+            details = with_message(details, entry.descriptor.fields_by_name[name].number, written)
         values = _wrapped(frame, details, entry.type_url)
         if values is None:
             values = self._envelope.write(self._envelopes(frame, details, entry.type_url))

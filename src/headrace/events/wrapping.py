@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Bytes = NDArray[np.uint8]
@@ -97,6 +99,20 @@ def _headers(sizes: NDArray[np.int64], url: bytes) -> pa.BinaryArray:
         inner = fixed + _varint(size)
         table.append(bytes([_DETAILS]) + _varint(len(inner) + size) + inner)
     return pa.array(table, pa.binary()).take(pa.array(which))
+
+
+def with_message(details: pa.BinaryArray, field: int, messages: Sequence[bytes | None]) -> pa.BinaryArray:
+    r"""Give each message a field that holds a message, which is there in its written form; none where it is None.
+
+    >>> with_message(pa.array([b"\x08\x01", b""]), 2, [b"abc", None]).to_pylist()
+    [b'\x08\x01\x12\x03abc', b'']
+    """
+    tag = _varint(field << 3 | 2)
+    written = [
+        detail if message is None else b"".join((detail, tag, _varint(len(message)), message))
+        for detail, message in zip(details.to_pylist(), messages, strict=True)
+    ]
+    return pa.array(written, pa.binary())
 
 
 def _varint(number: int) -> bytes:

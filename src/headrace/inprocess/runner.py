@@ -19,7 +19,7 @@ from headrace.engine.tally import tallied
 from headrace.errors import PlanError, StateError
 from headrace.stream import Job
 from headrace.stream.handover import hand_over, hand_over_branches
-from headrace.stream.intake import take_in, timekeeping
+from headrace.stream.intake import Parts, take_in, timekeeping
 from headrace.stream.pipeline import Pipeline, compile_plan
 from headrace.time.instants import BEGINNING
 from headrace.time.strategies import perfect
@@ -146,10 +146,9 @@ class Runner:
             taken = take_in(
                 self.pipeline,
                 number,
-                {partition: frame},
+                Parts({partition: frame}, self._now),
                 groups=self._groups,
                 watermark=self._watermark if self._prepare else None,
-                now=self._now,
             )
             for group, arrival in enumerate(arrivals):
                 arrival.seen.extend(taken.seen)

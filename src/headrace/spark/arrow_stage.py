@@ -22,7 +22,7 @@ from headrace.errors import PlanError
 from headrace.events.layout import is_open
 from headrace.spark.exchange import Parcel
 from headrace.spark.isolation import Attendance, blamed
-from headrace.stream.intake import ORIGINAL, take_in
+from headrace.stream.intake import ORIGINAL, Parts, take_in
 from headrace.stream.plan import TopicSource
 
 if TYPE_CHECKING:
@@ -135,21 +135,14 @@ class ArrowStage:
     def _feed(
         self, topic: str, type_name: str, rows: pl.DataFrame, loads: dict[str, _Load], known: dict[str, int]
     ) -> None:
-        parts = _by_partition(topic, rows)
+        parts = Parts(_by_partition(topic, rows))
         for job, load in loads.items():
             pipeline = self.pipelines[job]
             for number, entry in enumerate(pipeline.entries):
                 source = entry.source
                 if isinstance(source, TopicSource) and source.topic == topic and source.type_name == type_name:
                     with blamed(job), tallied(load.counts):
-                        taken = take_in(
-                            pipeline,
-                            number,
-                            parts,
-                            groups=self.groups,
-                            watermark=known.get(job),
-                            now=None,
-                        )
+                        taken = take_in(pipeline, number, parts, groups=self.groups, watermark=known.get(job))
                     load.add(taken, rows)
 
 

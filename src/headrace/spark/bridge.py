@@ -22,7 +22,7 @@ from headrace.spark.query import heartbeat
 from headrace.spark.stateful_stage import StatefulStage
 from headrace.spark.work import StageWork, group_turn
 from headrace.stream import Stream, plan
-from headrace.stream.intake import take_in
+from headrace.stream.intake import Parts, take_in
 from headrace.stream.pipeline import Pipeline, compile_plan
 from headrace.time.instants import BEGINNING, INSTANT
 
@@ -125,10 +125,9 @@ class RowStage:
             taken = take_in(
                 self.pipeline,
                 self.number,
-                {_PARTITION: rows.select(pl.col(name).cast(kind) for name, kind in schema.items())},
+                Parts({_PARTITION: rows.select(pl.col(name).cast(kind) for name, kind in schema.items())}),
                 groups=self.groups,
                 watermark=self.known,
-                now=None,
             )
             seen = [[self.number, each.partition, each.observation] for each in taken.seen]
             clock = {"seen": seen, "rows": rows.height}

@@ -30,6 +30,7 @@ from headrace.spark.delivery import author_name
 from headrace.spark.isolation import Return
 from headrace.spark.records import Writer
 from headrace.spark.sink import Author, make_sink
+from headrace.spark.spread import group_expression
 from headrace.spark.work import StageWork
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def saved_state(spark: SparkSession, checkpoint: Path, *, number: int, groups: i
     for level in range(levels):
         reader = spark.read.format("statestore").option("stateVarName", "segments").option("operatorId", level)
         rows = reader.load(str(checkpoint / "spark")).selectExpr(
-            "key.group AS group", "user_map_key.name AS name", "user_map_value.value AS value"
+            f"{group_expression('key.group')} AS group", "user_map_key.name AS name", "user_map_value.value AS value"
         )
         first = number * groups
         mine = rows.where(f"group >= {first} AND group < {first + groups}").toArrow()

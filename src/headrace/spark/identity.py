@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.stream import Job
 
 _FILE = "headrace.json"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from headrace.spark.arrow_stage import ArrowStage
 from headrace.spark.exchange import SPARK_SCHEMA
 from headrace.spark.isolation import Attendance
 from headrace.spark.kafka_source import KafkaPlan, stream_rows
+from headrace.spark.spread import spread_expression
 from headrace.spark.stateful_stage import StatefulStage
 from headrace.spark.work import StageWork
 
@@ -56,9 +57,15 @@ def stateful(
 ) -> DataFrame:
     """Chain as many stateful stages as the longest job has."""
     pipelines = {job.name: job.pipeline for job in jobs}
+    state_partitions = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    key = f"{spread_expression(groups * len(jobs), state_partitions)} AS group"
     for level in range(max(len(pipeline.stages) for pipeline in pipelines.values())):
         stage = StatefulStage(StageWork(pipelines, groups, level, partitions, attendance=attendance))
-        rows = rows.groupBy("group").transformWithStateInPandas(stage, SPARK_SCHEMA, "Update", "None")
+        rows = (
+            rows.selectExpr(key, "kind", "body")
+            .groupBy("group")
+            .transformWithStateInPandas(stage, SPARK_SCHEMA, "Update", "None")
+        )
     return rows
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import UTC
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -13,7 +12,7 @@ import polars as pl
 from headrace.broker.topics import DEAD_LETTERS
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WINDOW_END, WINDOW_START
 from headrace.engine.tally import tallied
-from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Layout, Result
+from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Result
 from headrace.spark.exchange import frames, output_kind
 from headrace.spark.isolation import blamed
 from headrace.spark.sink import Outgoing
@@ -86,7 +85,7 @@ class Writer:
             counts["results"] += results.height
             yield from self.results(results, now, output=output, newest=newest)
         for kind, write in (("late", self.late), ("dead", self.dead), ("dismissed", self.dismissed)):
-            for rows in frames(bodies.get(kind, ())):
+            for rows in _alike(frames(bodies.get(kind, ()))):
                 counts["late" if kind == "late" else "dead_letters"] += rows.height
                 yield from write(rows, now)
 
@@ -127,16 +126,18 @@ class Writer:
             keys.alias("key"),
             pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
         )
+        messages = None
         if ORIGINAL in frame.columns:
-            told = [name for name in _LATE_FIELDS if name in together.columns]
-            together = together.select(*told, self._events(frame.get_column(ORIGINAL)))
-        yield from self._records(self.job.late_topic, keys, together, LateEvent)
+            together = together.select(name for name in _LATE_FIELDS if name in together.columns)
+            messages = {"event": [self._binary(value) for value in frame.get_column(ORIGINAL).to_list()]}
+        yield from self._records(self.job.late_topic, keys, together, LateEvent, messages)
 
-    def _events(self, values: pl.Series) -> pl.Series:
-        """Read the originals into the column that holds an event within a late event."""
-        read = (self.codec.read(value) for value in values.to_list())
-        events = [_fields(event) if isinstance(event, Event) else None for event in read]
-        return pl.Series("event", events, dtype=Layout(LateEvent.DESCRIPTOR, columns=["event"]).schema["event"])
+    def _binary(self, value: bytes | None) -> bytes | None:
+        """Give an event as it was read in its binary form."""
+        if value is None or value[:1] != b"{":
+            return value
+        event = self.codec.read(value)
+        return event.SerializeToString() if isinstance(event, Event) else None
 
     def dead(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
         """Write dead letters."""
@@ -166,8 +167,15 @@ class Writer:
     def _first_keys(self, frame: pl.DataFrame) -> pl.Series:
         return _joined(frame, self.job.pipeline.stages[0].keys)
 
-    def _records(self, topic: str, keys: pl.Series, frame: pl.DataFrame, kind: type) -> Iterator[Outgoing]:
-        values = self.codec.encode(frame, kind, encoding=self.encoding)
+    def _records(
+        self,
+        topic: str,
+        keys: pl.Series,
+        frame: pl.DataFrame,
+        kind: type,
+        messages: Mapping[str, list[bytes | None]] | None = None,
+    ) -> Iterator[Outgoing]:
+        values = self.codec.encode(frame, kind, encoding=self.encoding, messages=messages)
         headers = ((ENCODING_HEADER, self.encoding.encode()),)
         for key, value in zip(keys.to_list(), values.to_pylist(), strict=True):
             yield Outgoing(topic, (key or "").encode(), value, headers)
@@ -183,13 +191,12 @@ def _newest(told: Sequence[bytes]) -> dict[str, int]:
     return {name: at for name, at in known.items() if at is not None}
 
 
-def _fields(event: Event) -> dict[str, object]:
-    ingested = event.ingestion_timestamp.ToDatetime(UTC) if event.HasField("ingestion_timestamp") else None
-    return {
-        "event_timestamp": event.event_timestamp.ToDatetime(UTC),
-        "ingestion_timestamp": ingested,
-        "details": {"type_url": event.details.type_url, "value": event.details.value},
-    }
+def _alike(those: list[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Put frames together that have the same columns: writing has a price per frame."""
+    found: dict[tuple[tuple[str, pl.DataType], ...], list[pl.DataFrame]] = {}
+    for frame in those:
+        found.setdefault(tuple(frame.schema.items()), []).append(frame)
+    return [pl.concat(each) for each in found.values()]
 
 
 def _joined(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.Series:

@@ -96,7 +96,7 @@ class RunOptions:
     checkpoint: Path
     jars: Sequence[Path]
     master: str = "local[2]"
-    key_groups: int = 4
+    key_groups: int = 2
     state_partitions: int = 2
     cadence_ms: int = 0
     driver_memory: str = "2g"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from headrace.spark.spread import group_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -61,7 +63,7 @@ class StatefulStage(StatefulProcessor):
         for frame in rows:
             for kind, body in zip(frame["kind"], frame["body"], strict=True):
                 received[kind].append(bytes(body))
-        parcel = self._work.turn(int(key[0]), received, StoreSegments(self._store))
+        parcel = self._work.turn(group_of(int(key[0])), received, StoreSegments(self._store))
         if parcel.groups:  # Spark cannot tell the types of a frame without rows.
             yield pd.DataFrame({"group": parcel.groups, "kind": parcel.kinds, "body": parcel.bodies})
 

@@ -6,7 +6,7 @@ rest, stateless steps run, the operator folds what it can, and what is left is s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -17,11 +17,13 @@ from headrace.engine.group import Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
 from headrace.engine.operator import EVENT_TIME
 from headrace.stream.steps import apply_steps, fitted
+from headrace.time.strategies import Ascending, Bounded, Percentile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.stream.pipeline import Entry, Pipeline, Stage
+    from headrace.time.strategies import WatermarkStrategy
 
 ORIGINAL = operator.ORIGINAL
 
@@ -75,41 +77,81 @@ def partition_names(source: str, count: int) -> tuple[str, ...]:
     return tuple(f"{source}/{number}" for number in range(count))
 
 
-def take_in(
-    pipeline: Pipeline,
-    number: int,
-    parts: Mapping[str, pl.DataFrame],
-    *,
-    groups: int,
-    watermark: int | None,
-    now: int | None,
-) -> Intake:
+@dataclass(frozen=True)
+class Timed:
+    """Rows of some source partitions after the watermark strategy has looked at them.
+
+    Args:
+        rows: Those of all partitions, without the absurd ones.
+        observations: What was seen, by partition.
+        absurd: Rows whose time is absurd, with `reason`.
+    """
+
+    rows: pl.DataFrame
+    observations: dict[str, dict[str, Any]]
+    absurd: list[pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Rows of some source partitions, for any number of jobs that take them in.
+
+    Jobs that tell time alike share what is found out about it.
+
+    Args:
+        rows: The rows by the name of their partition, in the order of the source.
+        now: Processing time, for rows without an ingestion time.
+    """
+
+    rows: Mapping[str, pl.DataFrame]
+    now: int | None = None
+    _known: dict[WatermarkStrategy, Timed] = field(default_factory=dict, repr=False, compare=False)
+
+    def timed(self, entry: Entry) -> Timed:
+        """Let an entry's watermark strategy look at the rows."""
+        alike = _alike(entry)
+        if alike is None:
+            return self._timed(entry)
+        if alike not in self._known:
+            self._known[alike] = self._timed(entry)
+        return self._known[alike]
+
+    def _timed(self, entry: Entry) -> Timed:
+        timed: list[pl.DataFrame] = []
+        observations: dict[str, dict[str, Any]] = {}
+        refused: list[pl.DataFrame] = []
+        for partition, part in self.rows.items():
+            rows, observations[partition], absurd = _timed(entry, part, self.now)
+            timed.append(rows)
+            refused += [] if absurd is None else [absurd]
+        # Only time differs by partition: the rest is done for all at once, which counts when batches are small.
+        return Timed(timed[0] if len(timed) == 1 else pl.concat(timed, rechunk=True), observations, refused)
+
+
+def _alike(entry: Entry) -> WatermarkStrategy | None:
+    """Give what entries have in common that tell time alike; None for one that cannot be compared."""
+    return (
+        entry.strategy if isinstance(entry.strategy, Ascending | Bounded | Percentile) and not entry.untimed else None
+    )
+
+
+def take_in(pipeline: Pipeline, number: int, parts: Parts, *, groups: int, watermark: int | None) -> Intake:
     """Take in rows of some source partitions.
 
     Args:
         pipeline: What is run.
         number: Which of its entries the rows belong to.
-        parts: The rows by the name of their partition, in the order of the source.
+        parts: The rows.
         groups: How many key groups there are.
         watermark: The first stage's watermark after the batch before, exactly, or None where it is not known.
-        now: Processing time, for rows without an ingestion time.
     """
     entry, stage = pipeline.entries[number], pipeline.stages[0]
-    seen: list[Seen] = []
-    timed: list[pl.DataFrame] = []
-    refused: list[pl.DataFrame] = []
-    for partition, part in parts.items():
-        rows, observation, absurd = _timed(entry, part, now)
-        seen.append(Seen(number, partition, observation))
-        timed.append(rows)
-        refused += [] if absurd is None else [absurd]
-    # Only time differs by partition: the rest is done for all of them at once, which counts when batches are small.
-    together = timed[0] if len(timed) == 1 else pl.concat(timed)
-    keyed, keyless = split_null_keys(_select(entry, stage, together), stage.keys)
-    refused += [] if keyless is None else [keyless]
+    timed = parts.timed(entry)
+    keyed, keyless = split_null_keys(_select(entry, stage, timed.rows), stage.keys)
+    refused = timed.absurd + ([] if keyless is None else [keyless])
     kept, partials = stage.operator.prepare(_lightened(keyed, watermark), watermark)
     return Intake(
-        tuple(seen),
+        tuple(Seen(number, partition, observation) for partition, observation in timed.observations.items()),
         split_by_group(kept, stage.keys, groups),
         split_by_group(partials, stage.keys, groups) if partials is not None else {},
         stacked(refused),

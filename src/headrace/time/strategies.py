@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import datasketches
+import numpy as np
 import polars as pl
 
 from headrace.errors import PlanError
@@ -97,21 +98,22 @@ class WatermarkStrategy:
         """
         if rows.is_empty():
             return {"rows": 0}
-        sane = rows.filter(~self.absurd(rows, now))
-        left_out = rows.height - sane.height
+        absurd = rows.select(self.absurd(rows, now)).to_series()
+        left_out = int(absurd.sum())
+        sane = rows.filter(~absurd) if left_out else rows
         if sane.is_empty():
             return {"rows": 0, "absurd": left_out}
-        time = sane.get_column("event_time").cast(INSTANT).cast(pl.Int64)
-        newest = time.cum_max()
+        time = sane.get_column("event_time").cast(INSTANT).to_physical().to_numpy()
+        newest = np.maximum.accumulate(time)
         # A sample of (timestamp, newest before or at it): with the newest of earlier batches, which only the tracker
         # knows, it gives the lateness of each sampled row exactly.
-        step = -(-time.len() // _SAMPLE)
+        step = -(-len(time) // _SAMPLE)
         observation = {
             "rows": sane.height,
             "newest": int(newest[-1]),
-            "oldest": int(time.min()),  # type: ignore[arg-type]
-            "sample": [list(pair) for pair in zip(time[::step].to_list(), newest[::step].to_list(), strict=True)],
-            "latest_by": int((newest - time).max()),  # type: ignore[arg-type]
+            "oldest": int(time.min()),
+            "sample": [list(pair) for pair in zip(time[::step].tolist(), newest[::step].tolist(), strict=True)],
+            "latest_by": int((newest - time).max()),
         }
         if left_out:
             observation["absurd"] = left_out
