@@ -1,11 +1,15 @@
-"""`headrace sql --engine spark`: over a file, and over what a topic holds."""
+"""`headrace sql --engine spark`: over a file, over what a topic holds, and over what comes."""
 
 from __future__ import annotations
 
 import json
 import os
+import queue
+import signal
 import subprocess
 import sys
+import threading
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,9 +70,10 @@ def answer(home: Path, *words: str) -> list[tuple[object, ...]]:
 
 
 def send(broker: EmbeddedBroker, topic: str, table: pl.DataFrame) -> None:
+    """Write rows; both partitions get some, whatever Kafka makes of the keys."""
     with Producer(broker.connection) as producer:
         for key, value in zip(table["vehicle_id"], Codec().encode(table, VehiclePosition).to_pylist(), strict=True):
-            producer.send(topic, value, key=key.encode())
+            producer.send(topic, value, key=key.encode(), partition=0 if key == "a" else 1)
 
 
 def test_a_query_gives_the_same_on_spark_over_a_file_and_over_a_topic(broker: EmbeddedBroker, tmp_path: Path) -> None:
@@ -81,6 +86,63 @@ def test_a_query_gives_the_same_on_spark_over_a_file_and_over_a_topic(broker: Em
     assert answer(tmp_path, "--table", "positions=positions.parquet") == wanted
     assert answer(tmp_path, "--table", "positions=positions.parquet", "--engine", "spark") == wanted
     assert answer(tmp_path, *over_topic, "--engine", "spark") == wanted
+
+
+class Lines:
+    """What a process prints, as it comes."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._come: queue.Queue[str | None] = queue.Queue()
+        self._out = process.stdout
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._out or ():
+            self._come.put(line)
+        self._come.put(None)
+
+    def next(self, count: int) -> dict[str, list[tuple[object, ...]]]:
+        """The next rows by vehicle: in the order of each vehicle; there is none between vehicles."""
+        found: dict[str, list[tuple[object, ...]]] = defaultdict(list)
+        for _ in range(count):
+            line = self._come.get(timeout=240)
+            assert line is not None, "it ended"
+            row = json.loads(line)
+            found[row["vehicle_id"]].append((row["event_time"], row["from_speed"], row["brakes"]))
+        return found
+
+
+def stops(*begins: int) -> dict[str, list[tuple[object, ...]]]:
+    """When each vehicle has stopped, from what speed, after how much braking."""
+    ways = {"a": (3, 12.0, 2), "c": (2, 15.0, 1)}
+    return {
+        vehicle: [((NOON + timedelta(seconds=begin + last)).isoformat(), speed, brakes) for begin in begins]
+        for vehicle, (last, speed, brakes) in ways.items()
+    }
+
+
+def test_following_a_topic_on_spark_prints_matches_as_they_are_decided(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    topic = "test.sql-following-on-spark"
+    Topics(broker.connection).ensure([TopicSpec(name=topic, partitions=2)])
+    for begin in (0, 20, 40):
+        send(broker, topic, rows(NOON + timedelta(seconds=begin)))
+    words = ["--table", f"positions=topic:{topic}", "--bootstrap", broker.connection.bootstrap]
+    with start(tmp_path, *words, "--engine", "spark", "--follow", "--from", "start") as process:
+        lines = Lines(process)
+        # The watermark, a second behind what came last, has passed two of the drives, and the third but for its end.
+        assert lines.next(5) == {"a": stops(0, 20)["a"], "c": stops(0, 20, 40)["c"]}
+        drive = rows(NOON + timedelta(seconds=60))
+        # On a slow machine partition 0 may count as idle by now; so what is looked for comes from the other first.
+        send(broker, topic, drive.filter(pl.col("vehicle_id") != "a"))
+        send(broker, topic, drive.filter(pl.col("vehicle_id") == "a"))
+        assert lines.next(2) == {"a": stops(40)["a"], "c": stops(60)["c"]}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == ExitCode.INTERRUPTED
+        assert process.stderr is not None
+        errors = process.stderr.read()
+    assert f"Following {topic} on Spark" in errors
+    assert "7 rows." in errors
+    assert "Traceback" not in errors
 
 
 def test_a_file_without_a_time_is_refused_on_spark(tmp_path: Path) -> None:
