@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,7 +16,9 @@ from h3.api.basic_int import latlng_to_cell
 from pydantic import SecretStr
 
 from headrace.enrich import Ask, State, http
-from headrace.enrich.service import close_services
+from headrace.enrich.cache import Cache
+from headrace.enrich.http import _Client
+from headrace.enrich.service import Service, close_services
 from headrace.errors import PlanError
 from headrace.inprocess import Runner
 from headrace.stream import Stream
@@ -229,6 +232,45 @@ def test_a_service_that_is_away_for_a_while(server: RoutingServer) -> None:
         assert states(found)[1] in {State.FAILED, State.REFUSED}
     server.start()
     assert asked_until_found(source, trips(1, 119)).values.get_column("final_stop").to_list() == ["S1", "S119"]
+
+
+def test_a_service_that_is_down_for_a_minute_is_hardly_asked_and_then_taken_up_again(server: RoutingServer) -> None:
+    """With the default limits, and a clock of its own: a batch a second, each with a trip that nobody has asked for."""
+    now = 1000.0
+    calls: list[int] = []
+
+    class Counting(_Client):
+        async def call(self, keys: Any) -> Any:
+            calls.append(len(keys))
+            return await super().call(keys)
+
+    source = routing_service(server.url, patience="20s")
+    client = partial(Counting, source, trips(0).columns)
+    asked = Service("final_stop", client, source.limits, Cache(None, kind="stops"), clock=lambda: now)
+    try:
+        (known,), went = asked.ask(trips(1).rows())
+        assert (went, calls) == ([State.FOUND], [1])
+        server.stop()
+        calls.clear()
+        seen: list[State] = []
+        for second in range(60):
+            now += 1
+            answers, went = asked.ask(trips(1, 2 + second).rows())
+            assert answers == [known, None]
+            seen.append(went[1])
+        # Two batches ask, three times and twice; then it is left alone but for one call after half a minute.
+        assert [number for number, state in enumerate(seen) if state is State.FAILED] == [0, 1, 31]
+        assert set(seen) == {State.FAILED, State.REFUSED}
+        assert len(calls) == 3 + 2 + 1
+        server.start()
+        now += 30
+        answers, went = asked.ask(trips(*range(2, 62)).rows()[:20])
+        assert went == [State.FOUND] * 20
+        answers, went = asked.ask(trips(*range(2, 62)).rows())
+        assert went == [State.FOUND] * 60
+        assert [answer[0] for answer in answers if answer] == [f"S{number}" for number in range(2, 62)]
+    finally:
+        asked.close()
 
 
 def test_answers_survive_a_restart(server: RoutingServer, tmp_path: Path) -> None:

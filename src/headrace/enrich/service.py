@@ -114,14 +114,24 @@ class Service:
         caller: Makes the object that makes the calls; called once, in the event loop.
         limits: How much it may do.
         cache: Where answers are kept.
+        clock: Seconds that never go back, by which the other side is left alone; for tests.
     """
 
-    def __init__(self, name: str, caller: Callable[[], Caller], limits: Limits, cache: Cache) -> None:
+    def __init__(
+        self,
+        name: str,
+        caller: Callable[[], Caller],
+        limits: Limits,
+        cache: Cache,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._name = name
+        self._clock = clock
         self._make_caller = caller
         self._limits = limits
         self._cache = cache
-        self._breaker = Breaker(failures=limits.failures, cool_down=limits.cool_down)
+        self._breaker = Breaker(failures=limits.failures, cool_down=limits.cool_down, clock=clock)
         self._waiting = _Waiting()
         self._lock = threading.Lock()
         self._budget = limits.patience
@@ -168,7 +178,7 @@ class Service:
 
     def _begin(self, keys: Sequence[Key]) -> tuple[dict[Key, State], set[futures.Future[None]]]:
         """Ask for keys that nobody asks for yet; tells which are refused, and which calls to wait for."""
-        now = time.monotonic()
+        now = self._clock()
         refused: dict[Key, State] = {}
         fresh: list[Key] = []
         calls: set[futures.Future[None]] = set()
@@ -236,7 +246,7 @@ class Service:
             await asyncio.to_thread(self._keep, dict(zip(keys, answers, strict=True)))
         except CallError as problem:
             self._complain(problem.reason)
-            until = time.monotonic() + (problem.rest or self._limits.keep_failed)
+            until = self._clock() + (problem.rest or self._limits.keep_failed)
             with self._lock:
                 self._waiting.failed |= dict.fromkeys(keys, until)
         finally:
