@@ -413,6 +413,21 @@ def canonical(frame: pl.DataFrame, columns: list[str]) -> list[str]:
     return sorted(map(repr, frame.select(columns).rows()))
 
 
+def test_the_end_that_did_not_come_is_known_with_the_next_row() -> None:
+    query = """
+        SELECT * FROM events MATCH_RECOGNIZE (
+          PARTITION BY key ORDER BY event_time, value
+          MEASURES COUNT(*) AS n ONE ROW PER MATCH WITH TIMED OUT MATCHES
+          PATTERN (A D*? $) WITHIN INTERVAL '3' SECOND
+          DEFINE A AS symbol = 'a', D AS value < NEXT(value))
+        """
+    table = frame_of([("x", "a", 0, gap) for gap in (*[0] * 8, 3, 1)])
+    stream = headrace.sql(query, {"events": Stream.rows("events", COLUMNS).watermark(perfect())})
+    whole, parted = in_pieces(stream, table, [], 1), in_pieces(stream, table, [9], 1)
+    assert canonical(parted, parted.columns) == canonical(whole, whole.columns)
+    assert whole["event_time"].dt.epoch("us")[0] == T0 + 3 * SECOND
+
+
 @settings(deadline=None, max_examples=150)
 @given(
     query=queries(),

@@ -183,6 +183,7 @@ class Attempt:
         cut: Without a match, if asked for: the rows of the preferred of the ways that still fitted when the time was
             over.
         given_up: Whether it needed more rows than an attempt may have.
+        ending: The last row that `$` was asked at; it is enough to know that there is such a row.
     """
 
     match: Match | None
@@ -191,6 +192,7 @@ class Attempt:
     waited: bool = False
     cut: Match | None = None
     given_up: bool = False
+    ending: int = -1
 
 
 _CONSUME, _GAP, _SPLIT, _JUMP, _START, _END, _OPEN, _CLOSE, _ACCEPT, _REST = range(10)
@@ -274,7 +276,7 @@ class Matcher:
         stack: list[tuple[int, int, Path, _Mark | None]] = []
         at, row, path = 0, start, Path.EMPTY
         marks: _Mark | None = None
-        furthest, waited = start, False
+        furthest, ending, waited = start, start, False
         cut: tuple[Path, _Mark | None] | None = None
         begins = rows.starts_partition if rows.begins is None else bool(rows.begins[partition])
         while True:
@@ -333,7 +335,7 @@ class Matcher:
                     # The ways on the match's own rows did not fail; a loop over nothing may have marked others there.
                     begin = (start + partition) * size
                     failed[begin : begin + (row + 1 - start) * size] = bytes((row + 1 - start) * size)
-                return Attempt(Match(path.pairs(), start, row, _ranges(marks)), True, furthest, waited)
+                return Attempt(Match(path.pairs(), start, row, _ranges(marks)), True, furthest, waited, ending=ending)
             elif kind == _START:
                 alive = row == first and begins
                 at += 1
@@ -341,7 +343,7 @@ class Matcher:
                 if row == count and not rows.complete:
                     return self._undecided(start, partition, count)
                 alive = row == count
-                waited, furthest = waited or alive, max(furthest, min(row, count - 1))
+                waited, ending = waited or alive, max(ending, min(row, count - 1))
                 at += 1
             elif kind == _REST:
                 at += 1
@@ -350,7 +352,7 @@ class Matcher:
                 at += 1
             if not alive:
                 if not stack:
-                    return Attempt(None, True, furthest, waited, self._cut(cut, start, limit))
+                    return Attempt(None, True, furthest, waited, self._cut(cut, start, limit), ending=ending)
                 at, row, path, marks = stack.pop()
 
     def _cut(self, cut: tuple[Path, _Mark | None] | None, start: int, limit: int) -> Match | None:

@@ -282,6 +282,9 @@ class _Search:
 
     def _time(self, attempt: Attempt, start: int, high: int) -> int:
         """When the answer of an attempt was decided."""
-        time = self._times[min(attempt.furthest + self._reach.ahead, high - 1)]
+        # NEXT looks at rows beyond those that are asked; to see that a row is not the last takes the next one alone.
+        time = max(
+            self._times[min(attempt.furthest + self._reach.ahead, high - 1)], self._times[min(attempt.ending, high - 1)]
+        )
         within = self._plan.program.within
         return time if within is None or not attempt.waited else max(time, self._times[start] + within)
