@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MS = 1_000
 S = 1_000_000
-#: What docs/latency.md promises on one machine that has time for it.
+#: What docs/latency.md states for a marker that nothing held up.
 ACCURACY = 0.05
 
 
