@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import itertools
 import lzma
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -214,21 +216,25 @@ class Clock(threading.Event):
         return self.is_set()
 
 
+@pytest.mark.parametrize("copies", [1, 16])
 @pytest.mark.parametrize("speed", [0.5, 1.0, 16.0])
-def test_messages_leave_when_they_are_due(tmp_path: Path, speed: float) -> None:
+def test_messages_leave_when_they_are_due(tmp_path: Path, speed: float, copies: int) -> None:
+    chance = random.Random(7)
+    arrivals = itertools.accumulate((chance.choice([0, 1, 700, 40_000, 900_000]) for _ in MESSAGES), initial=0)
+    sent = [m._replace(arrival=MESSAGES[0].arrival + at) for m, at in zip(MESSAGES, arrivals, strict=False)]
     path = tmp_path / "feed.dump"
-    path.write_bytes(CONTENT)
+    path.write_bytes(b"".join(map(format_line, sent)))
     clock = Clock()
-    connector = ReplayConnector(ReplaySettings(paths=(str(path),), speed=speed), clock=lambda: clock.now)
+    settings_ = ReplaySettings(paths=(str(path),), speed=speed, plan=ReplayPlan(copies=copies))
+    connector = ReplayConnector(settings_, clock=lambda: clock.now)
     left = []
     with connector:
         for batch in connector.batches(clock):
             left += [(clock.now, message) for message in batch.messages]
-    assert [message for _, message in left] == MESSAGES
-    for at, message in left:
-        assert at >= 100 + (message.arrival - MESSAGES[0].arrival) / SECOND / speed - 1e-6
-    # Each is handed over before the next one is waited for, or with the next few.
-    assert left[-1][0] == pytest.approx(100 + 39 * 0.25 / speed)
+    assert [message for _, message in left] == [m._replace(copy=copy) for m in sent for copy in range(copies)]
+    # On this clock nothing takes time but waiting, so each leaves at its moment, and its copies with it.
+    due = [100 + (message.arrival - sent[0].arrival) / SECOND / speed for _, message in left]
+    assert [at for at, _ in left] == pytest.approx(due, abs=1e-6)
 
 
 def test_as_fast_as_can_be_and_stopped(tmp_path: Path) -> None:
