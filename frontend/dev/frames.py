@@ -120,6 +120,7 @@ def measure(page: Page, seconds: float) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, action="append", help="how many change every 5 s; several may be given")
+    parser.add_argument("--with", dest="others", action="append", default=[], help="a layer beside the cells, as often as you like")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--size", default="1280x800")
     parser.add_argument("--graphics-card", action="store_true", help="let Chromium use the card of this machine")
@@ -140,7 +141,8 @@ def main() -> int:
         for cells in arguments.cells or [0, 400, 10_000]:
             with mock(cells or 400) as url:
                 page = browser.new_page(viewport={"width": width, "height": height})
-                page.goto(f"{url}#map=10.6/60.19/24.94&layers={'vehicle-distribution' if cells else ''}")
+                layers = [*(["vehicle-distribution"] if cells else []), *arguments.others]
+                page.goto(f"{url}#map=10.6/60.19/24.94&layers={','.join(layers)}")
                 for _ in range(300):
                     drawn = page.evaluate("() => window.headrace?.jobs()['vehicle-distribution']?.drawn ?? -1")
                     if page.evaluate("() => window.headrace?.mapReady()") and drawn >= cells:
@@ -149,7 +151,7 @@ def main() -> int:
                 page.wait_for_timeout(1500)
                 resting = rest(page)
                 moving = measure(page, arguments.seconds)
-                runs.append({"cells": cells, **moving, "main_thread_ms_per_update_at_rest": resting})
+                runs.append({"cells": cells, "layers": layers, **moving, "main_thread_ms_per_update_at_rest": resting})
                 print(json.dumps(runs[-1]), flush=True)
                 page.close()
         version = browser.version

@@ -2,14 +2,14 @@
 import "maplibre-gl/dist/maplibre-gl.css";
 import "./style.css";
 
-import { effect } from "@preact/signals";
+import { effect, type Signal, signal } from "@preact/signals";
 import { render } from "preact";
 
 import { ApiError, ask, BASE, refusal } from "./api";
 import { inspect } from "./inspect";
 import type { MapView } from "./map/mapview";
 import { Places } from "./map/places";
-import { format, parse } from "./permalink";
+import { format, parse, type View } from "./permalink";
 import { readConfig, readCurves, readNetwork } from "./protocol";
 import { App } from "./state/app";
 import { Connection, dial } from "./state/connection";
@@ -29,7 +29,9 @@ async function start(): Promise<void> {
   app.config.value = config;
   document.title = config.title;
   const [longitude, latitude] = config.map.center;
-  const view = link.view ?? { zoom: config.map.zoom, latitude, longitude, bearing: 0, pitch: link.high.length > 0 ? 50 : 0 };
+  const usual: View = { zoom: config.map.zoom, latitude, longitude, bearing: 0, pitch: link.high.length > 0 ? 50 : 0 };
+  const settings = { view: link.view ?? usual, style: config.map.style };
+  const map: Signal<MapView | null> = signal(null);
 
   const connection = new Connection(dial(BASE), app, refusal);
   app.onWanted((jobs) => {
@@ -39,15 +41,16 @@ async function start(): Promise<void> {
     if (document.visibilityState === "visible") app.second.value += 1;
   }, 1000);
   keepCurves(app);
+  keepAddress(app, settings, map);
 
   render(
     <Root
       app={app}
-      settings={{ view, style: config.map.style }}
-      onMap={(map) => {
-        inspect(app, map);
-        keepAddress(app, map);
-        keepNetwork(app, map);
+      settings={settings}
+      onMap={(made) => {
+        map.value = made;
+        inspect(app, made);
+        keepNetwork(app, made);
       }}
     />,
     holder,
@@ -82,12 +85,14 @@ async function quietly(app: App, work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** The address says what is seen, and what the address says is seen. */
-function keepAddress(app: App, map: MapView): void {
+/** The address says what is seen, and what the address says is seen; also before there is a map. */
+function keepAddress(app: App, settings: { view: View }, map: Signal<MapView | null>): void {
   let written = location.hash;
   effect(() => {
-    dependsOn(map.moved, app.choices);
-    const next = format({ ...app.chosenLayers(), view: map.view(), page: app.page.value, selection: app.selection.value });
+    const shown = map.value;
+    if (shown !== null) dependsOn(shown.moved);
+    dependsOn(app.choices);
+    const next = format({ ...app.chosenLayers(), view: shown?.view() ?? settings.view, page: app.page.value, selection: app.selection.value });
     if (next === written) return;
     written = next;
     history.replaceState(null, "", next);
@@ -97,7 +102,9 @@ function keepAddress(app: App, map: MapView): void {
     written = location.hash;
     const link = parse(location.hash);
     app.follow(link);
-    if (link.view !== null) map.go(link.view);
+    if (link.view === null) return;
+    settings.view = link.view;
+    map.peek()?.go(link.view);
   });
 }
 

@@ -56,6 +56,7 @@ export class MapView {
   private picked: Hit | null = null;
   private network: GeoJSON.FeatureCollection | null = null;
   private pointing = 0;
+  private moving = false;
   private readonly undo: (() => void)[] = [];
 
   constructor(
@@ -112,9 +113,11 @@ export class MapView {
     });
     this.map.on("movestart", () => {
       this.hover.value = null;
+      this.moves(true);
     });
     this.map.on("moveend", () => {
       this.moved.value += 1;
+      this.moves(false);
     });
     this.map.on("click", (event) => {
       this.click(event.point);
@@ -133,7 +136,7 @@ export class MapView {
       }),
       effect(() => {
         // Everything that a picture depends on: read here, so that a change of any calls for a new one.
-        dependsOn(app.layers, app.revision, app.selection, app.link_, theme, this.ready);
+        dependsOn(app.layers, app.revision, app.selection, app.link_, app.page, theme, this.ready);
         this.schedule();
       }),
     );
@@ -203,7 +206,8 @@ export class MapView {
   }
 
   private refresh(): void {
-    if (!this.ready.peek()) return;
+    // Nobody sees the map while the pipeline is shown: it is brought up to date when it is.
+    if (!this.ready.peek() || this.app.page.peek() !== "map") return;
     const layers = this.app.layers.peek();
     const stale = this.app.link_.peek().state !== "connected";
     const pictures = new Map<string, Picture>();
@@ -226,19 +230,26 @@ export class MapView {
     if (this.pointer !== null) this.schedulePointer();
   }
 
+  /** While the map moves nothing asks what is under the pointer: for all but flat cells that is a second drawing in every frame. */
+  private moves(moving: boolean): void {
+    this.moving = moving;
+    if (this.ready.peek() && this.app.layers.peek().some(needsPicking)) this.draw();
+  }
+
   private draw(): void {
     // Points above everything, then arrows and arcs, cells at the bottom.
     const order = ["cells", "edges", "arcs", "points"];
     const layers = [...this.app.layers.peek()]
       .sort((one, two) => order.indexOf(one.declaration.kind) - order.indexOf(two.declaration.kind))
       .flatMap(({ declaration }) => this.pictures.get(declaration.job)?.layers ?? []);
-    this.overlay.setProps({ layers: this.below([...layers, ...this.outlines()]) });
+    this.overlay.setProps({ layers: this.placed([...layers, ...this.outlines()]) });
     this.map.triggerRepaint();
   }
 
-  private below(layers: DeckLayer[]): DeckLayer[] {
-    const label = this.map.getLayer(FIRST_LABEL) === undefined ? undefined : FIRST_LABEL;
-    return label === undefined ? layers : layers.map((each) => each.clone({ beforeId: label } as object) as DeckLayer);
+  /** Between the ground and its names. */
+  private placed(layers: DeckLayer[]): DeckLayer[] {
+    const beforeId = this.map.getLayer(FIRST_LABEL) === undefined ? undefined : FIRST_LABEL;
+    return layers.map((each) => each.clone({ beforeId, pickable: !this.moving && each.props.pickable === true } as object) as DeckLayer);
   }
 
   private outlines(): DeckLayer[] {
@@ -317,7 +328,12 @@ export class MapView {
  */
 function letDeckMeasure(map: MapLibre): void {
   if ("transform" in map) return;
-  Object.defineProperty(map, "transform", { get: () => ({ height: map.getCanvas().clientHeight }) });
+  // Kept, and not asked of the page: every frame wants to know, and asking may make the browser lay out the page.
+  const transform = { height: map.getCanvas().clientHeight };
+  map.on("resize", () => {
+    transform.height = map.getCanvas().clientHeight;
+  });
+  Object.defineProperty(map, "transform", { get: () => transform });
 }
 
 /** Without a graphics card every sample of every pixel costs the processor: smooth movement is worth more than smooth edges. */

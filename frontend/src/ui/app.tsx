@@ -119,11 +119,13 @@ function MapPage(props: { app: App; settings: MapSettings; hidden: boolean; onMa
   const [view, setView] = useState<MapView | null>(null);
   const [failure, setFailure] = useState<string | null>(null);
   const [sheet, setSheet] = useState<Sheet>(null);
+  // Drawing takes memory and a graphics card: not before somebody wants to see the map.
+  const [wanted, setWanted] = useState(!hidden);
   const cards = cardCount(app);
 
   useEffect(() => {
     const element = holder.current;
-    if (element === null) return undefined;
+    if (element === null || !wanted) return undefined;
     if (!canDraw()) {
       setFailure("This browser cannot draw the map (WebGL 2 is missing or switched off). Lists, tables and the pipeline page work.");
       return undefined;
@@ -134,10 +136,12 @@ function MapPage(props: { app: App; settings: MapSettings; hidden: boolean; onMa
     return () => {
       made.destroy();
     };
-  }, []);
+  }, [wanted]);
 
   useEffect(() => {
-    if (!hidden) view?.resize();
+    if (hidden) return;
+    setWanted(true);
+    view?.resize();
   }, [hidden, view]);
 
   // On a small screen a selection opens the sheet that tells about it.

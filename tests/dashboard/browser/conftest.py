@@ -53,7 +53,7 @@ def open_page(chromium: Browser) -> OpenPage:
 
     @contextmanager
     def opened(url: str, *, expect: tuple[str, ...] = (), **options: Any) -> Iterator[Page]:
-        context = chromium.new_context(viewport={"width": 1100, "height": 700}, **options)
+        context = chromium.new_context(**{"viewport": {"width": 1100, "height": 500}, **options})
         page = context.new_page()
         page.set_default_timeout(PATIENCE)
         troubles: list[str] = []

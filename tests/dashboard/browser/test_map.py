@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.dashboard.browser.conftest import AXE
-from tests.dashboard.browser.looking import entry, switch_on, wait_drawn, wait_gone, wait_value
+from tests.dashboard.browser.looking import (
+    apart,
+    colours_of,
+    entry,
+    on_page,
+    switch_on,
+    wait_drawn,
+    wait_gone,
+    wait_until,
+    wait_value,
+)
 from tests.dashboard.city import (
     CELL_TEXTS,
     CELLS,
@@ -82,13 +92,13 @@ def served(city: City, pages: Pages) -> Iterator[Served]:
 
 def test_every_layer_shows_the_record_of_its_topic(city: City, served: Served, open_page: OpenPage) -> None:
     end = city.everything(100)
-    with open_page(served.url + "/" + NEAR) as page:
+    everything = ",".join(job.name for job in city.jobs)
+    with open_page(f"{served.url}/{NEAR}&layers={everything}") as page:
         wait_drawn(page, city.vehicles.name, 3)
         for number, key in enumerate(CELL_TEXTS, start=1):
             wait_value(page, city.vehicles.name, key, "vehicles", number)
         for job in city.jobs:
-            page.wait_for_selector(f'.layer[data-job="{job.name}"]')
-            switch_on(page, job.name)
+            page.wait_for_selector(f'.layer[data-job="{job.name}"][data-on="true"]')
         wait_value(page, city.delays.name, A, "p50", -30.5)
         shown = entry(page, city.delays.name, A)
         assert shown is not None
@@ -102,14 +112,16 @@ def test_every_layer_shows_the_record_of_its_topic(city: City, served: Served, o
         wait_drawn(page, city.edges.name)
         page.wait_for_selector(f'.card[data-card="{city.speeds.name}"] >> text=550')
 
+        # Links are followed in the page that is open, too. Cells have the colours of their values, down to the pixel.
+        page.evaluate("hash => { location.hash = hash; }", f"{NEAR}&layers={city.vehicles.name}")
+        page.wait_for_selector(f'.layer[data-job="{city.delays.name}"][data-on="false"]')
+        wait_until(page, lambda: apart(*colours_of(page, A, B, C)), what="a colour for each value")
+        coloured = colours_of(page, A, B, C)
+
         # What is under the pointer is told with its numbers, window and age.
-        for job in (city.delays, city.edges, city.stops, city.speeds):
-            page.locator(f'.layer[data-job="{job.name}"] .switch-track').click()
-        place = page.evaluate("cell => window.headrace.cellOnScreen(cell)", A)
-        box = page.locator(".map").bounding_box()
-        assert box is not None
-        page.mouse.move(box["x"] + place["x"] - 3, box["y"] + place["y"])
-        page.mouse.move(box["x"] + place["x"], box["y"] + place["y"])
+        x, y = on_page(page, A)
+        page.mouse.move(x - 3, y)
+        page.mouse.move(x, y)
         tooltip = page.locator(".tooltip")
         tooltip.wait_for()
         told = {
@@ -118,8 +130,11 @@ def test_every_layer_shows_the_record_of_its_topic(city: City, served: Served, o
         }
         assert told["vehicles"].startswith("1")
         assert {"window", "age"} <= told.keys()
-        page.mouse.click(box["x"] + place["x"], box["y"] + place["y"])
+        page.mouse.click(x, y)
         page.wait_for_selector('.card[data-card="selection"]')
+
+        page.locator(f'.layer[data-job="{city.vehicles.name}"] .switch-track').click()
+        wait_until(page, lambda: all(map(apart, colours_of(page, A, B, C), coloured)), what="the bare map")
 
 
 def test_newer_older_retracted_expired(city: City, served: Served, open_page: OpenPage) -> None:
