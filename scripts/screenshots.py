@@ -47,7 +47,7 @@ class Picture:
     Args:
         name: Of the file, without `dashboard-` and its ending.
         link: The part of the address after `#`.
-        jobs: Each must have entries on the page before the picture is taken.
+        jobs: Each must have entries on the page before the picture is taken; none: the pipeline page.
         dark: The colours.
         phone: The size of a phone instead of a laptop.
         click: Select the busiest entry of the first job, which opens its history.
@@ -133,11 +133,13 @@ def state(page: Page) -> dict[str, Any]:
 
 def has_enough(page: Page, picture: Picture) -> bool:
     """Whether there is something to see."""
+    if not picture.jobs:
+        return bool(page.evaluate("() => document.querySelectorAll('.stage').length > 0"))
     jobs = state(page)
     if not jobs:
         return False
     counts = [jobs.get(job, {}).get("drawn", 0) for job in picture.jobs]
-    return all(counts) and (not counts or counts[0] >= picture.enough)
+    return all(counts) and counts[0] >= picture.enough
 
 
 def take(browser: Browser, url: str, picture: Picture, into: Path, patience: float) -> bool:

@@ -117,10 +117,17 @@ def measure(page: Page, seconds: float) -> dict[str, Any]:
     }
 
 
+def wanted(arguments: argparse.Namespace) -> list[tuple[int, list[str]]]:
+    """What is measured: so many cells, with which layers beside them."""
+    if arguments.cells is None and arguments.others is None:
+        return [(0, []), (400, []), (10_000, []), (10_000, ["flow-direction", "emergency-stop-pattern"])]
+    return [(cells, arguments.others or []) for cells in arguments.cells or [0, 400, 10_000]]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, action="append", help="how many change every 5 s; several may be given")
-    parser.add_argument("--with", dest="others", action="append", default=[], help="a layer beside the cells, as often as you like")
+    parser.add_argument("--with", dest="others", action="append", help="a layer beside the cells, as often as you like")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--size", default="1280x800")
     parser.add_argument("--graphics-card", action="store_true", help="let Chromium use the card of this machine")
@@ -138,10 +145,10 @@ def main() -> int:
     load_before = os.getloadavg()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=flags)
-        for cells in arguments.cells or [0, 400, 10_000]:
+        for cells, others in wanted(arguments):
             with mock(cells or 400) as url:
                 page = browser.new_page(viewport={"width": width, "height": height})
-                layers = [*(["vehicle-distribution"] if cells else []), *arguments.others]
+                layers = [*(["vehicle-distribution"] if cells else []), *others]
                 page.goto(f"{url}#map=10.6/60.19/24.94&layers={','.join(layers)}")
                 for _ in range(300):
                     drawn = page.evaluate("() => window.headrace?.jobs()['vehicle-distribution']?.drawn ?? -1")

@@ -148,7 +148,13 @@ export class Painter {
     const domain = this.ends(layer, found.values);
     // The more there are, the more they cover each other: thinner and paler.
     const crowd = Math.min(1, Math.sqrt(120 / Math.max(1, found.entries.length)));
-    const colours = this.colours(layer, looks, domain, found.values, 90 + 140 * crowd);
+    const colours = this.colours(layer, looks, domain, found.values, 40 + 190 * crowd);
+    // In a crowd the great ones stand out, and what lies below can be seen.
+    for (const [at, value] of found.values.entries()) {
+      const share = Number.isNaN(value) ? 0 : shareOf(value, domain);
+      colours[4 * at + 3] = (colours[4 * at + 3] ?? 0) * (crowd + (1 - crowd) * (0.3 + 0.7 * share));
+    }
+    const marks = this.colours(layer, looks, domain, found.values, 150 + 80 * crowd);
     const pale = colours.slice();
     for (let at = 3; at < pale.length; at += 4) pale[at] = (pale[at] ?? 0) * 0.3;
     const widths = Float32Array.from(
@@ -180,7 +186,7 @@ export class Painter {
         length,
         attributes: {
           getPosition: { value: middles(to), size: 2 },
-          getFillColor: { value: colours, size: 4, normalized: true },
+          getFillColor: { value: marks, size: 4, normalized: true },
         },
       } as never,
       getRadius: 4,
