@@ -64,6 +64,13 @@ def test_all_is_well() -> None:
         (with_job(run=replace(PAIR, failed={}), backlog=50_000), "kafka", "error", "more cores"),
         (with_run(batch_ms=9_000.0), "spark", "warning", "takes 9.0 s"),
         (with_run(late=30.0), "spark", "warning", "10.0 % of the events come too late"),
+        (with_run(late=5.0, jobs=("counts", "speeds")), "spark", "ok", ""),
+        (
+            with_run(late=30.0, jobs=("counts", "speeds")),
+            "spark",
+            "warning",
+            "5.0 % of the events come too late for a job",
+        ),
         (with_job(watermark_lag=90_000), "spark", "warning", "90 s behind the clock"),
         (with_job(watermark_lag=90_000_000_000), "spark", "ok", ""),
         (replace(FINE, runs=()), "spark", "unknown", "headrace run --all"),

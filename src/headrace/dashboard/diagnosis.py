@@ -252,11 +252,14 @@ def _judge_run(run: RunFacts, verdict: _Verdict) -> None:
             f"A micro-batch of {run.query} takes {run.batch_ms / 1000:.1f} s. Give Spark more cores, or limit "
             "spark.max_events_per_batch.",
         )
-    if run.alive and run.rows_in and run.late > LOSSES * run.rows_in:
+    # Events are counted once for the query, late ones once for each job that they are too late for.
+    readers = max(1, len(run.jobs) - len(run.failed))
+    if run.alive and run.rows_in and run.late > LOSSES * run.rows_in * readers:
+        whom = run.query if readers == 1 else f"a job of {run.query}, on average"
         verdict.say(
             "warning",
-            f"{100 * run.late / run.rows_in:.1f} % of the events come too late for {run.query}. `headrace watermarks` "
-            "recommends a longer delay.",
+            f"{100 * run.late / run.rows_in / readers:.1f} % of the events come too late for {whom}. "
+            "`headrace watermarks` recommends a longer delay.",
         )
 
 
