@@ -9,7 +9,7 @@ the same.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Messages taken from the client at once: more do not fit the processor's caches.
 _POLL = 10_000
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.01
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 _NO_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 _GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001
@@ -120,6 +120,9 @@ class RangeReader:
                 for place, messages in self._poll(open_ranges).items():
                     part = gathered[place]
                     part.add(messages)
+                    if messages and place in open_ranges:
+                        # To ask for more than is left would be to wait for it.
+                        open_ranges[place] = replace(open_ranges[place], start=(messages[-1].offset() or 0) + 1)
                     if place not in open_ranges or part.rows >= rows:
                         yield from part.take(*place)
             for place, part in gathered.items():

@@ -31,6 +31,7 @@ from headrace.spark.isolation import Return
 from headrace.spark.records import Writer
 from headrace.spark.sink import Author, make_sink
 from headrace.spark.spread import group_expression
+from headrace.spark.stored import from_store
 from headrace.spark.work import StageWork
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def saved_state(spark: SparkSession, checkpoint: Path, *, number: int, groups: i
         mine = rows.where(f"group >= {first} AND group < {first + groups}").toArrow()
         columns = (mine.column(name).to_pylist() for name in ("group", "name", "value"))
         for group, name, value in zip(*columns, strict=True):
-            state.setdefault((level, group - first), {})[name] = value
+            state.setdefault((level, group - first), {})[name] = from_store(value)
     return state
 
 

@@ -35,6 +35,7 @@ def spark_settings(
     driver_memory: str,
     local_directory: Path,
     state_memory_mb: int = 512,
+    thrifty: bool = False,
 ) -> dict[str, str]:
     """Tell the settings of a session.
 
@@ -44,7 +45,10 @@ def spark_settings(
         driver_memory: Heap of the driver, which in local mode is the whole engine.
         local_directory: Where Spark puts shuffle files and temporary state.
         state_memory_mb: Memory of the state store, which is beside the heap, for all partitions together.
+        thrifty: Let Java compile quickly rather than well. What it does for our stages is planning and passing on, in
+            code that runs a few times a second: the time that the second compiler takes for it never comes back.
     """
+    compiler = " -XX:TieredStopAtLevel=1" if thrifty else ""
     return {
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.driver.memory": driver_memory,
@@ -75,7 +79,7 @@ def spark_settings(
         "spark.cleaner.periodicGC.interval": "10min",
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
         # Stopping a query in the middle of a batch makes Spark search a long text by a recursive expression.
-        "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile=file:{_LOG_CONFIGURATION}",
+        "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile=file:{_LOG_CONFIGURATION}{compiler}",
     }
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from headrace.spark.spread import group_of
+from headrace.spark.stored import from_store, to_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +32,11 @@ class StoreSegments:
     def get(self, name: str) -> bytes | None:
         """Return the segment, or None where there is none."""
         found = self._store.getValue((name,))
-        return None if found is None else bytes(found[0])
+        return None if found is None else from_store(bytes(found[0]))
 
     def put(self, name: str, value: bytes) -> None:
         """Keep the segment."""
-        self._store.updateValue((name,), (value,))
+        self._store.updateValue((name,), (to_store(value),))
 
     def delete(self, name: str) -> None:
         """Forget the segment."""
