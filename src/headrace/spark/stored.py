@@ -23,7 +23,8 @@ def to_store(segment: bytes) -> bytes:
     """Give a segment the form in which it is stored."""
     if len(segment) < _LEAST:
         return _PLAIN + segment
-    return _COMPRESSED + struct.pack("<Q", len(segment)) + pa.compress(segment, codec=_CODEC, asbytes=True)
+    small: bytes = pa.compress(segment, codec=_CODEC, asbytes=True)
+    return _COMPRESSED + struct.pack("<Q", len(segment)) + small
 
 
 def from_store(value: bytes) -> bytes:
