@@ -33,7 +33,7 @@ def written(*times: dict[str, Any]) -> pl.DataFrame:
     table = parcel.to_arrow()
     bodies = {"result": table.column("body").to_pylist(), "time": [json.dumps(told).encode() for told in times]}
     outgoing = Writer(JOB, Codec()).outgoing(bodies, instant(START), Counter())
-    return Codec().decode([record.value for record in outgoing]).frame
+    return Codec().decode([value for records in outgoing for value in records.values]).frame
 
 
 def test_a_result_tells_how_new_its_newest_event_was() -> None:

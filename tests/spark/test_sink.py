@@ -40,7 +40,8 @@ class Place:
         return sink
 
     def records(self, *values: str) -> list[Outgoing]:
-        return [Outgoing(self.name, value.encode(), value.encode()) for value in values]
+        written = [value.encode() for value in values]
+        return [Outgoing(self.name, written, written)]
 
     def seen(self, *, committed: bool = True) -> Counter[str]:
         with Consumer(self.connection, [self.name], committed=committed) as consumer:

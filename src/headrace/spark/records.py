@@ -177,8 +177,7 @@ class Writer:
     ) -> Iterator[Outgoing]:
         values = self.codec.encode(frame, kind, encoding=self.encoding, messages=messages)
         headers = ((ENCODING_HEADER, self.encoding.encode()),)
-        for key, value in zip(keys.to_list(), values.to_pylist(), strict=True):
-            yield Outgoing(topic, (key or "").encode(), value, headers)
+        yield Outgoing(topic, keys.fill_null("").cast(pl.Binary).to_list(), values.to_pylist(), headers)
 
 
 def _newest(told: Sequence[bytes]) -> dict[str, int]:

@@ -14,7 +14,7 @@ A sink of your own needs the four methods of `Sink`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.producer import FencedError, Producer, TransactionalProducer
@@ -24,7 +24,7 @@ from headrace.spark import faults
 from headrace.spark.tokens import Token, read_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from headrace.broker import Connection
     from headrace.stream import Delivery
@@ -32,12 +32,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One record on its way out."""
+    """Records of one topic on their way out.
+
+    Args:
+        topic: Where they go.
+        keys: Of each.
+        values: What they say.
+        headers: Of every record.
+    """
 
     topic: str
-    key: bytes
-    value: bytes
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def part(self, begin: int, end: int) -> Outgoing:
+        """Give some of them."""
+        return replace(self, keys=self.keys[begin:end], values=self.values[begin:end])
 
 
 class Sink(Protocol):
@@ -246,15 +260,15 @@ def make_sink(delivery: Delivery, connection: Connection, author: Author) -> Sin
 
 
 def _send(producer: Producer, records: Iterable[Outgoing]) -> int:
-    middle = None
-    if faults.armed("in-transaction"):
-        records = list(records)
-        middle = len(records) // 2
-    count = 0
-    for record in records:
-        if count == middle:
-            producer.flush()
-            faults.reach("in-transaction")
-        producer.send(record.topic, record.value, key=record.key, headers=record.headers)
-        count += 1
-    return count
+    if not faults.armed("in-transaction"):
+        return sum(_hand_over(producer, each) for each in records)
+    every = [each.part(place, place + 1) for each in records for place in range(len(each))]
+    middle = len(every) // 2
+    count = sum(_hand_over(producer, each) for each in every[:middle])
+    producer.flush()
+    faults.reach("in-transaction")
+    return count + sum(_hand_over(producer, each) for each in every[middle:])
+
+
+def _hand_over(producer: Producer, records: Outgoing) -> int:
+    return producer.send_all(records.topic, records.values, keys=records.keys, headers=records.headers or None)
