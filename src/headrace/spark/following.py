@@ -76,7 +76,6 @@ def follow(job: Job, options: FollowOptions, tell: Callable[[Answer], None], sto
             state_partitions=options.state_partitions,
             driver_memory=options.driver_memory,
             local_directory=home / "local",
-            thrifty=options.master.startswith("local"),
         )
         spark = start_session("headrace-follow", master=options.master, settings=settings)
         try:

@@ -428,7 +428,6 @@ def _settings(options: RunOptions) -> dict[str, str]:
         driver_memory=options.driver_memory,
         state_memory_mb=options.state_memory_mb,
         local_directory=options.checkpoint.parent / "spark-local",
-        thrifty=options.master.startswith("local"),
     )
     if not options.master.startswith("local"):
         # Executors on other machines must reach the driver: by a name that Spark finds, or that a user sets.

@@ -35,7 +35,7 @@ def spark_settings(
     driver_memory: str,
     local_directory: Path,
     state_memory_mb: int = 512,
-    thrifty: bool = False,
+    thrifty: bool = True,
 ) -> dict[str, str]:
     """Tell the settings of a session.
 
@@ -46,7 +46,8 @@ def spark_settings(
         local_directory: Where Spark puts shuffle files and temporary state.
         state_memory_mb: Memory of the state store, which is beside the heap, for all partitions together.
         thrifty: Let Java compile quickly rather than well. What it does for our stages is planning and passing on, in
-            code that runs a few times a second: the time that the second compiler takes for it never comes back.
+            code that runs a few times a second: the time that the second compiler takes for it never comes back. Not
+            for sessions in which Spark's own operators do the work.
     """
     compiler = " -XX:TieredStopAtLevel=1" if thrifty else ""
     return {
