@@ -11,10 +11,10 @@ fi
 beside=(tests/spark tests/chaos tests/dashboard/browser)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-"$python" -m pytest -p no:cacheprovider "${beside[@]}" >"$log" 2>&1 &
+"$python" -m pytest -p no:cacheprovider --durations=12 "${beside[@]}" >"$log" 2>&1 &
 other=$!
 trap 'kill "$other" 2>/dev/null; wait "$other" 2>/dev/null; rm -f "$log"; exit 130' INT TERM
-"$python" -m pytest -p no:cacheprovider tests src "${beside[@]/#/--ignore=}"
+"$python" -m pytest -p no:cacheprovider --durations=12 tests src "${beside[@]/#/--ignore=}"
 first=$?
 echo "==> tests with Spark and a browser, which ran beside"
 wait "$other"
