@@ -282,6 +282,43 @@ def test_chunks_of_a_slice_are_merged_when_many_have_gathered() -> None:
     ]
 
 
+def test_a_large_chunk_is_not_rewritten_for_a_few_rows() -> None:
+    written: list[int] = []
+
+    class Counting(MemorySegments):
+        def put(self, name: str, value: bytes) -> None:
+            written.append(len(value))
+            super().put(name, value)
+
+    driver = Driver(sliced(tumbling(100)), groups=1, prepare=True)
+    driver.segments = [Counting()]
+    driver.step([frame([(f"key {number}", number, 5) for number in range(5_000)])], 0)
+    large = builtins.max(written)
+    written.clear()
+    for number in range(6 * MAX_CHUNKS):
+        driver.step([frame([(f"key {number}", 1, 6)])], 0)
+    assert builtins.max(written) < large / 10
+    assert len(driver.segments[0].content) <= MAX_CHUNKS + 1
+    results, _ = driver.step([], 100)
+    assert results is not None
+    assert (results.height, results["n"].sum()) == (5_000, 5_000 + 6 * MAX_CHUNKS)
+
+
+def test_a_slice_is_merged_when_a_window_has_read_it_and_others_will() -> None:
+    driver = Driver(sliced(sliding(30, every=10)), groups=1, prepare=False)
+    for number in range(5):
+        driver.step([frame([("a", number, 5)])], 0)
+    assert len(driver.segments[0].content) == 5 + 1
+    results, _ = driver.step([], 10)
+    assert results is not None
+    assert results["n"].to_list() == [5]
+    assert len(driver.segments[0].content) == 1 + 1
+    driver.step([frame([("a", 7, 6)])], 10)
+    results, _ = driver.step([], 20)
+    assert results is not None
+    assert results.select("n", "total").rows() == [(6, 17)]
+
+
 def test_a_window_of_many_slices_reads_few_of_them() -> None:
     class Counting(MemorySegments):
         reads = 0

@@ -1,10 +1,13 @@
 """Slices: what aligned windows keep, in chunks, and blocks of slices for windows that span many.
 
-A slice is a list of chunks, so that a turn appends what it brought and leaves the rest alone. A window of five minutes
-every five seconds is the merge of sixty slices; to merge all sixty each time would make a firing cost sixty times what
-came in. So slices are also kept merged in blocks of 2, 4, 8, ...: a window is then at most twice as many blocks as its
-number of slices has binary digits. A block is made when a window first needs it and serves all windows that follow; a
-row that comes for one of its slices later is added to both.
+A slice is a list of chunks, so that a turn appends what it brought and leaves the rest alone. When there are many, the
+newest are merged, and larger ones with them only when as much has come since: what is rewritten follows what comes in,
+not what is kept. A slice that further windows will read is merged into one chunk when the first one has read it.
+
+A window of five minutes every five seconds is the merge of sixty slices; to merge all sixty each time would make a
+firing cost sixty times what came in. So slices are also kept merged in blocks of 2, 4, 8, ...: a window is then at most
+twice as many blocks as its number of slices has binary digits. A block is made when a window first needs it and serves
+all windows that follow; a row that comes for one of its slices later is added to both.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
 
 _INDEX = "index"
 
-#: The chunks of a slice or block are merged into one when there are more than this.
+#: Some chunks of a slice or block are merged into one when there are more than this.
 MAX_CHUNKS = 8
+#: A chunk is merged with those after it if it is at most so many times as large as all of them.
+_RATIO = 2
 #: Windows of fewer slices are merged slice by slice.
 _SLICES_FOR_BLOCKS = 8
 
@@ -37,29 +42,45 @@ Place = tuple[int, int]
 
 @dataclass
 class Index:
-    """What is known about the state without reading it: the chunks of each slice and block, by number."""
+    """What is known about the state without reading it: the chunks of each slice and block, by number.
+
+    Args:
+        watermark: Of the turn before.
+        next_chunk: A number that no chunk has had.
+        slices: The chunks of slices.
+        blocks: The chunks of blocks.
+        rows: How many rows a chunk has.
+    """
 
     watermark: int
     next_chunk: int
     slices: dict[int, list[int]]
     blocks: dict[Place, list[int]]
+    rows: dict[int, int]
 
     @classmethod
     def load(cls, state: Segments) -> Index:
         """Read it, or begin."""
         saved = state.get(_INDEX)
         if saved is None:
-            return cls(watermark=BEGINNING, next_chunk=0, slices={}, blocks={})
+            return cls(watermark=BEGINNING, next_chunk=0, slices={}, blocks={}, rows={})
         record: dict[str, Any] = record_from_bytes(saved)
         slices = {int(start): chunks for start, chunks in record["slices"].items()}
         blocks = {(level, start): chunks for level, start, chunks in record.get("blocks", ())}
-        return cls(record["watermark"], record["next_chunk"], slices, blocks)
+        rows = {int(chunk): rows for chunk, rows in record.get("rows", {}).items()}
+        return cls(record["watermark"], record["next_chunk"], slices, blocks, rows)
 
     def save(self, state: Segments) -> None:
         """Keep it."""
         slices = {str(start): chunks for start, chunks in self.slices.items()}
         blocks = [[*place, chunks] for place, chunks in self.blocks.items()]
-        record = {"watermark": self.watermark, "next_chunk": self.next_chunk, "slices": slices, "blocks": blocks}
+        record = {
+            "watermark": self.watermark,
+            "next_chunk": self.next_chunk,
+            "slices": slices,
+            "blocks": blocks,
+            "rows": {str(chunk): rows for chunk, rows in self.rows.items()},
+        }
         state.put(_INDEX, record_to_bytes(record))
 
     def chunks(self, place: Place) -> list[int]:
@@ -149,25 +170,49 @@ class Slices:
                 self._append(place, self._merge(parts) if len(parts) > 1 else parts[0])
             chunks = [self._chunk(place, chunk) for chunk in self.index.chunks(place)]
             # Tasks fold what they read, each for itself, so one chunk of a slice may hold a key twice.
-            self._read[place] = chunks[0] if level and len(chunks) == 1 else self._merge(chunks)
+            merged = chunks[0] if level and len(chunks) == 1 else self._merge(chunks)
+            if len(chunks) > 1 and self._assigner.size > self._assigner.every:
+                self._drop(place)
+                self._put(place, merged)
+            self._read[place] = merged
         return self._read[place]
 
     def _append(self, place: Place, content: pl.DataFrame) -> None:
         self._read.pop(place, None)
         chunks = self.index.chunks(place)
         if len(chunks) >= MAX_CHUNKS:
-            content = self._merge([*(self._chunk(place, chunk) for chunk in chunks), content])
-            self._drop(place)
-            chunks = self.index.chunks(place)
-        self._state.put(_name(place, self.index.next_chunk), frame_to_bytes(content))
-        chunks.append(self.index.next_chunk)
+            first = self._first_to_merge(chunks, content.height)
+            newest = chunks[first:]
+            content = self._merge([*(self._chunk(place, chunk) for chunk in newest), content])
+            self._delete(place, newest)
+            del chunks[first:]
+        self._put(place, content)
+
+    def _first_to_merge(self, chunks: list[int], coming: int) -> int:
+        """Tell from which chunk on to merge, so that a large one is not rewritten for the sake of a few rows."""
+        first, total = len(chunks) - 1, coming
+        total += self.index.rows.get(chunks[first], 0)
+        while first and self.index.rows.get(chunks[first - 1], 0) <= _RATIO * total:
+            first -= 1
+            total += self.index.rows.get(chunks[first], 0)
+        return first
+
+    def _put(self, place: Place, content: pl.DataFrame) -> None:
+        chunk = self.index.next_chunk
+        self._state.put(_name(place, chunk), frame_to_bytes(content))
+        self.index.chunks(place).append(chunk)
+        self.index.rows[chunk] = content.height
         self.index.next_chunk += 1
 
     def _drop(self, place: Place) -> None:
         self._read.pop(place, None)
         level, start = place
-        for chunk in self.index.slices.pop(start) if level == 0 else self.index.blocks.pop(place):
+        self._delete(place, self.index.slices.pop(start) if level == 0 else self.index.blocks.pop(place))
+
+    def _delete(self, place: Place, chunks: list[int]) -> None:
+        for chunk in chunks:
             self._state.delete(_name(place, chunk))
+            self.index.rows.pop(chunk, None)
 
     def _chunk(self, place: Place, chunk: int) -> pl.DataFrame:
         value = self._state.get(_name(place, chunk))
