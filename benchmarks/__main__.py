@@ -6,7 +6,19 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("codec", "simulator", "ingest", "growth", "patterns", "engine", "delivery", "nexmark", "yahoo", "dashboard")
+NAMES = (
+    "codec",
+    "simulator",
+    "ingest",
+    "growth",
+    "state",
+    "patterns",
+    "engine",
+    "delivery",
+    "nexmark",
+    "yahoo",
+    "dashboard",
+)
 
 
 def main() -> int:
