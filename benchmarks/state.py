@@ -106,7 +106,7 @@ def run(case: Case, broker: EmbeddedBroker, home: Path, *, events: int, batches:
         [
             TopicSpec(name=TOPIC, partitions=4),
             TopicSpec(name=JOB.result_topic, partitions=4),
-            late_spec(JOB.name),
+            late_spec(JOB.result_topic),
             commit_spec(),
             dead_letter_spec(),
         ]
