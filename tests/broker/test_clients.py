@@ -203,6 +203,24 @@ def test_a_transaction_is_atomic_over_topics(broker: EmbeddedBroker, topic_name:
         assert Counter(values(broker.connection, name)) == {b"%d" % n: 3 for n in range(5)}
 
 
+def test_one_that_is_fenced_while_it_sends_says_so(broker: EmbeddedBroker, topic: str) -> None:
+    first = TransactionalProducer(broker.connection, transactional_id=f"{topic}-busy")
+    first.begin()
+    first.send_all(topic, [b"before"] * 1_000)
+    first.flush()
+    second = TransactionalProducer(broker.connection, transactional_id=f"{topic}-busy")
+    second.prepare()
+
+    def send_on() -> None:
+        for _ in range(50):
+            first.send_all(topic, [b"too late" * 30] * 20_000)
+
+    with pytest.raises(FencedError, match="taken over"):
+        send_on()
+    first.discard()
+    second.discard()
+
+
 def test_a_second_producer_with_the_same_id_fences_the_first(broker: EmbeddedBroker, topic: str) -> None:
     zombie = TransactionalProducer(broker.connection, transactional_id=topic)
     zombie.begin()

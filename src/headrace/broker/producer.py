@@ -80,6 +80,7 @@ class Producer:
         self._failed: KafkaError | None = None
         self._failed_topic = ""
         self._unpolled = 0
+        self._discarded = False
         self._client = Client(
             connection.client_config(
                 client_id=client_id,
@@ -106,7 +107,7 @@ class Producer:
         return {}
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._failed is None:
+        if error is not None and self._failed is None and not self._discarded:
             self._failed = error
             self._failed_topic = message.topic() or ""
 
@@ -223,7 +224,10 @@ class Producer:
             BrokerError: A record could not be delivered.
         """
         self._unpolled = 0
-        self._client.poll(timeout)
+        try:
+            self._client.poll(timeout)
+        except KafkaException as error:
+            raise self._error(kafka_error(error), "") from error
         self._raise_failure()
 
     def flush(self, timeout: float | None = None) -> None:
@@ -235,7 +239,10 @@ class Producer:
         Raises:
             BrokerError: Something could not be delivered, or not in time.
         """
-        left = self._client.flush(self._delivery_timeout + 5 if timeout is None else timeout)
+        try:
+            left = self._client.flush(self._delivery_timeout + 5 if timeout is None else timeout)
+        except KafkaException as problem:
+            raise self._error(kafka_error(problem), "") from problem
         self._raise_failure()
         if left:
             error = self._watch.explain()
@@ -254,6 +261,7 @@ class Producer:
 
     def discard(self) -> None:
         """End at once, and drop what is still buffered."""
+        self._discarded = True
         self._client.purge()
         # A transaction that cannot be given up any more ends by its time-out; nobody needs to hear of that.
         with contextlib.suppress(KafkaException), warnings.catch_warnings():
@@ -276,6 +284,8 @@ class Producer:
             raise self._error(self._watch.fatal, "")
 
     def _error(self, error: KafkaError, topic: str) -> BrokerError:
+        if error.code() == KafkaError._FATAL:  # noqa: SLF001
+            error = self._first_cause(error)
         code = error.code()
         if code in _FENCED:
             return FencedError(
@@ -316,6 +326,16 @@ class Producer:
                 )
             return BrokerError(f"{what}. {lost.message}", hint=lost.hint)
         return BrokerError(f"Cannot write to {topic or 'Kafka'}: {error.str()}")
+
+    def _first_cause(self, error: KafkaError) -> KafkaError:
+        """Find out what was fatal: the client says so once, to who listens, and "fatal" ever after."""
+        deadline = time.monotonic() + 1.0
+        while self._watch.fatal is None and time.monotonic() < deadline:
+            try:
+                self._client.poll(0.05)
+            except KafkaException as told:
+                return kafka_error(told)
+        return self._watch.fatal or error
 
     def _topic_names(self) -> list[str]:
         with contextlib.suppress(KafkaException):
