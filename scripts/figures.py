@@ -77,6 +77,18 @@ SHOWN = (
         "events/s",
     ),
     Shown(
+        "ingest",
+        "HFP messages from MQTT 5 into Kafka as events, one ingester",
+        ("results", "MQTT 5 to Kafka", "per_second"),
+        "messages/s",
+    ),
+    Shown(
+        "ingest",
+        "simulated events straight into Kafka, one process",
+        ("results", "simulator straight to Kafka", "per_second"),
+        "events/s",
+    ),
+    Shown(
         "codec",
         "Kafka values to typed columns, one core",
         ("decode", "codec, all columns"),
