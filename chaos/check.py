@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from chaos.jobs import BOUND, START, TOPIC, expected, given, jobs
+from chaos.feed import LATE
+from chaos.jobs import BOUND, TOPIC, expected, given, jobs
 from headrace.broker import DEAD_LETTERS, Consumer
 from headrace.events import Codec
 from headrace.time.instants import instant
@@ -67,13 +68,14 @@ def read_input(connection: Connection) -> Input:
     decoded = Codec().decode(batch, keep=["offset"])
     (frame,) = decoded.frames.values()
     frame = frame.with_columns(partition=pl.col("kafka_offset").floordiv(2**40))
-    late = frame.filter(pl.col("event_time") < START - BOUND)
+    is_late = pl.col("vehicle_id").str.starts_with(LATE)
+    late = frame.filter(is_late)
     rubbish = Counter(
         (record.value or b"", record.partition, record.offset)
         for record in records
         if (record.value or b"").startswith(b"\xff")
     )
-    in_time = frame.filter(pl.col("event_time") >= START - BOUND)
+    in_time = frame.filter(~is_late)
     return Input(in_time, Counter(late.get_column("vehicle_id").to_list()), rubbish)
 
 

@@ -32,6 +32,8 @@ EVENTS = 12
 #: Event time that passes with a tick, and the clock's.
 STEP = timedelta(milliseconds=500)
 PACE = 0.1
+#: How the vehicles of events begin that are too late.
+LATE = "late/"
 _TICK = "tick"
 
 
@@ -66,8 +68,9 @@ def rows_of(tick: int, seed: int, partition: int) -> pl.DataFrame:
 
 def odd_of(tick: int) -> tuple[bytes, bytes]:
     """An event that is too late for every window, and a value that is none."""
-    late = START - timedelta(hours=1) + timedelta(seconds=tick)
-    rows = pl.DataFrame({"event_time": [late], "ingestion_time": [late], "vehicle_id": [f"late/{tick}"], "line": ["1"]})
+    late = START - timedelta(hours=1) + timedelta(milliseconds=tick)
+    who = f"{LATE}{tick}"
+    rows = pl.DataFrame({"event_time": [late], "ingestion_time": [late], "vehicle_id": [who], "line": ["1"]})
     return Codec().encode(rows, VehiclePosition).to_pylist()[0], b"\xff rubbish %d" % tick
 
 
