@@ -382,10 +382,14 @@ def test_messages_without_a_session_or_an_acknowledgement(mosquitto: Mosquitto, 
         publisher.settle()
         assert connector._owed == 0
     with MqttConnector(settings(mosquitto, acknowledge="received")) as connector:
-        receive(connector, publisher.publish(100, 200), acknowledge=False)
+        before = publisher.publish(100, 200)
+        receive(connector, before, acknowledge=False)
+        assert connector._owed == 0
     with MqttConnector(settings(mosquitto)) as again:
         sent = publisher.publish(200, 210)
-        assert set(receive(again, sent)) == sent
+        found = set(receive(again, sent))
+        # An acknowledgement that was on its way when the connection ended may be lost: its message comes again.
+        assert sent <= found <= sent | before
 
 
 def test_what_is_no_broker() -> None:
