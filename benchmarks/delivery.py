@@ -16,20 +16,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-import psutil
+from benchmarks.workload import conditions
 from rich.console import Console
 from rich.table import Table
 
@@ -284,19 +282,13 @@ def show(turns: dict[str, list[Turn]], chosen: argparse.Namespace, events: int) 
         console.print("Not written: --quick is for looking, not for figures.")
         return
     record = {
-        "conditions": {
-            "date": datetime.now(UTC).date().isoformat(),
-            "cores": psutil.cpu_count(),
-            "memory_gb": round(psutil.virtual_memory().total / 2**30),
-            "python": platform.python_version(),
-            "pyspark": version("pyspark"),
-            "events": events,
-            "vehicles": chosen.vehicles,
-            "steady_events_per_second": chosen.rate,
-            "steady_seconds": chosen.steady,
-            "turns": chosen.repeat,
-            "broker": "embedded, on the same cores",
-        },
+        "conditions": conditions(
+            events=events,
+            vehicles=chosen.vehicles,
+            steady_events_per_second=chosen.rate,
+            steady_seconds=chosen.steady,
+            turns=chosen.repeat,
+        ),
         "figures": figures,
     }
     RESULTS.parent.mkdir(exist_ok=True)

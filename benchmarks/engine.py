@@ -24,19 +24,18 @@ import argparse
 import contextlib
 import json
 import math
-import platform
 import statistics
 import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 import psutil
+from benchmarks.workload import conditions
 from rich.console import Console
 from rich.table import Table
 
@@ -276,19 +275,12 @@ def show(
         return
     RESULTS.parent.mkdir(exist_ok=True)
     record = {
-        "conditions": {
-            "date": datetime.now(UTC).date().isoformat(),
-            "cores": psutil.cpu_count(),
-            "memory_gb": round(psutil.virtual_memory().total / 2**30),
-            "python": platform.python_version(),
-            "pyspark": version("pyspark"),
-            "polars": version("polars"),
-            "events": events,
-            "vehicles": chosen.vehicles,
-            "events_per_batch": chosen.batch or "as many as take 2.5 s",
-            "turns": chosen.repeat,
-            "broker": "embedded, on the same cores",
-        },
+        "conditions": conditions(
+            events=events,
+            vehicles=chosen.vehicles,
+            events_per_batch=chosen.batch or "as many as take 2.5 s",
+            turns=chosen.repeat,
+        ),
         "events_per_second": {name: round(value) for name, value in medians.items()},
         "turns": {name: [round(value) for value in values] for name, values in figures.items()},
         "peak_memory_mb": {name: max(values) for name, values in memory.items()},

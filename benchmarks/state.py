@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +27,7 @@ import numpy as np
 import polars as pl
 import psutil
 from benchmarks.engine import Memory
+from benchmarks.workload import conditions
 from rich.console import Console
 from rich.table import Table
 
@@ -198,16 +196,9 @@ def main() -> None:
         console.print("Not written: --quick is for looking, not for figures.")
         return
     record = {
-        "conditions": {
-            "date": datetime.now(UTC).date().isoformat(),
-            "cores": psutil.cpu_count(),
-            "memory_gb": round(psutil.virtual_memory().total / 2**30),
-            "python": platform.python_version(),
-            "pyspark": version("pyspark"),
-            "events_per_batch": chosen.events,
-            "broker": "embedded, on the same cores",
-            "window": "tumbling 1 h, count and latest per key; exactly once",
-        },
+        "conditions": conditions(
+            events_per_batch=chosen.events, window="tumbling 1 h, count and latest per key; exactly once"
+        ),
         "figures": [asdict(figure) for figure in figures],
         "readme": [
             {
