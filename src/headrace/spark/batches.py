@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
+from headrace.spark.advice import Advice
 from headrace.spark.apart import WRITTEN, Order, TaskWriter
 from headrace.spark.arrow_stage import WATERMARKS
 from headrace.spark.exchange import SPARK_SCHEMA
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.broker import Connection
+    from headrace.spark.advice import AdviceFile
     from headrace.spark.delivery import Deliveries
-    from headrace.spark.pressure import SourceLimit, Throttle
+    from headrace.spark.pressure import Throttle
     from headrace.spark.progress import RunEvent
+    from headrace.spark.punctuality import Punctuality
     from headrace.spark.records import Writer
     from headrace.spark.sink import Outgoing
     from headrace.spark.standing import StandingFile
@@ -51,7 +54,8 @@ class Batches:
         report: Is told of each batch.
         standing: Is told where sources stand.
         throttle: Learns how long batches take.
-        limit: Is told how much the next one may read.
+        punctuality: Foresees when windows will be complete.
+        advice: Where the source is told how to plan the next batch.
         token: Names the checkpoint.
         absent: Jobs that are left out.
     """
@@ -67,7 +71,8 @@ class Batches:
         report: Callable[[RunEvent], None],
         standing: StandingFile,
         throttle: Throttle,
-        limit: SourceLimit,
+        punctuality: Punctuality,
+        advice: AdviceFile,
         token: str,
         absent: Collection[str] = (),
     ) -> None:
@@ -82,7 +87,8 @@ class Batches:
         self._report = report
         self._standing = standing
         self._throttle = throttle
-        self._limit = limit
+        self._punctuality = punctuality
+        self._advice = advice
         self._absent = absent
         self._warm = False
         self._counters: dict[str, dict[str, int]] = {}
@@ -178,7 +184,9 @@ class Batches:
         duration, backlog = _last_progress(progress)
         rows = max((told["rows"] for told in times.values()), default=0)
         limit = self._throttle.after(rows=rows, backlog=backlog, seconds=seconds)
-        self._limit.set(limit)
+        planned = max((told["now"] for told in times.values()), default=BEGINNING)
+        due, patience = self._punctuality.after(marks, now=planned, took=int(seconds * 1e6))
+        self._advice.write(Advice(limit, due, patience))
         self._report(
             BatchDone(
                 batch=batch,

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.broker import Connection
+    from headrace.spark.advice import AdviceFile
     from headrace.spark.arrow_stage import ArrowStage
-    from headrace.spark.pressure import SourceLimit
 
 #: Without events, time makes a batch this often, in microseconds.
 BEAT = 1_000_000
@@ -72,7 +72,7 @@ class KafkaPlan:
         tasks: How many tasks run side by side.
         starting: Where a query without a checkpoint begins; a number is a time in microseconds.
         beginning: Where that is noted: a first batch that is repeated must begin where it did.
-        limit: The most events of a batch; None: all that are there.
+        advice: Where the driver tells how to plan batches; None: each reads all that is there.
         token: Names this plan among all.
     """
 
@@ -82,7 +82,7 @@ class KafkaPlan:
     tasks: int
     starting: Starting = "earliest"
     beginning: Path | None = None
-    limit: SourceLimit | None = None
+    advice: AdviceFile | None = None
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def read(self, reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -136,13 +136,16 @@ class KafkaStreamReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's signature
         """Plan the next batch; the same offset again means that there is none."""
+        # Spark's limit is that of the start of the query; ours follows what batches took.
+        advice = self._plan.advice.read() if self._plan.advice is not None else None
+        if advice is not None:
+            time.sleep(advice.wait(_now()) / 1e6)
         begin = self._begin(start)
         ends = self._wait_for_more(begin, start["now"])
         now = max(_now(), start["now"])
         if ends == begin and now - start["now"] < BEAT:
             return start
-        # Spark's limit is that of the start of the query; ours follows what batches took.
-        most = self._plan.limit.get() if self._plan.limit is not None else None
+        most = None if advice is None else advice.most
         return {"offsets": _by_topic(limited(begin, ends, most)), "now": now}
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -4,18 +4,11 @@ After an outage a topic holds more than one batch should read. A batch has a fix
 large ones are far cheaper by the event; but one that is too large takes memory and keeps everybody waiting. The
 `Throttle` therefore lets batches grow, or shrink, until one takes a target time, within a bound that memory sets.
 Batches that read everything there is are not touched: a job that keeps up is never slowed down.
-
-The source plans batches in a process of its own; `SourceLimit` is the file by which it is told.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import psutil
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: What the first batch may read: it also starts Java code and Python workers, so its time says nothing yet.
 FIRST = 200_000
@@ -76,35 +69,3 @@ class Throttle:
             factor = min(_STEP, max(1 / _STEP, self._target / seconds))
             self.limit = max(min(_LEAST, self._most), min(self._most, int(self.limit * factor)))
         return self.limit
-
-
-class SourceLimit:
-    """What the next batch of a query may read, in a file: the source plans batches in a process of its own.
-
-    Args:
-        path: The file.
-
-    >>> import tempfile, pathlib
-    >>> limit = SourceLimit(pathlib.Path(tempfile.mkdtemp()) / "limit")
-    >>> limit.get(), limit.set(5_000), limit.get()
-    (None, None, 5000)
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._set: int | None = None
-
-    def set(self, most: int) -> None:
-        """Let the next batch read at most so many events."""
-        if most != self._set:
-            fresh = self._path.with_name(f".{self._path.name}.new")
-            fresh.write_text(str(most))
-            fresh.replace(self._path)
-            self._set = most
-
-    def get(self) -> int | None:
-        """Tell what was set; None if nothing was."""
-        try:
-            return int(self._path.read_text())
-        except FileNotFoundError:
-            return None

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from headrace.broker import Connection
     from headrace.events import Codec
+    from headrace.spark.advice import AdviceFile
     from headrace.spark.kafka_source import Starting
-    from headrace.spark.pressure import SourceLimit
     from headrace.stream import Job
 
 
@@ -79,7 +79,7 @@ def streaming_query(
     partitions: dict[str, int],
     starting: Starting = "earliest",
     beginning: Path | None = None,
-    limit: SourceLimit | None = None,
+    advice: AdviceFile | None = None,
     attendance: Attendance | None = None,
 ) -> DataFrame:
     """Put the whole plan together for a stream.
@@ -93,7 +93,7 @@ def streaming_query(
         partitions: How many partitions each source topic has.
         starting: Where to begin without a checkpoint; a number is a time in microseconds.
         beginning: The file that remembers where that was.
-        limit: The most events of a batch; None: all that are there.
+        advice: Where the source is told how to plan batches; None: each reads all that is there.
         attendance: Which jobs take part; None: all.
     """
     present = attendance or Attendance()
@@ -104,6 +104,6 @@ def streaming_query(
         tasks=spark.sparkContext.defaultParallelism,
         starting=starting,
         beginning=beginning,
-        limit=limit,
+        advice=advice,
     )
     return stateful(stream_rows(spark, plan), jobs, groups=groups, partitions=partitions, attendance=present)

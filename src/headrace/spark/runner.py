@@ -18,6 +18,7 @@ from headrace.broker.topics import COMMITS, DEAD_LETTERS
 from headrace.errors import EnvironmentProblem, FailedJobError, HeadraceError, PlanError
 from headrace.events import Codec
 from headrace.spark import environment
+from headrace.spark.advice import Advice, AdviceFile
 from headrace.spark.batches import Batches
 from headrace.spark.catchup import CatchUp, has_returned, saved_state
 from headrace.spark.continuity import (
@@ -34,8 +35,9 @@ from headrace.spark.failure import disk_full, explain_failure, is_data_loss
 from headrace.spark.identity import claim
 from headrace.spark.isolation import Attendance, StoppedJob, StoppedJobs
 from headrace.spark.lag import OffsetMirror
-from headrace.spark.pressure import FIRST, SourceLimit, Throttle, bound_by_memory
+from headrace.spark.pressure import FIRST, Throttle, bound_by_memory
 from headrace.spark.progress import JobChange, RunEvent, StateChange
+from headrace.spark.punctuality import Punctuality
 from headrace.spark.query import source_topics, streaming_query
 from headrace.spark.records import Writer
 from headrace.spark.rights import rights_of
@@ -337,15 +339,15 @@ class _Run:
         topics = Topics(options.connection)
         most = options.max_events_per_batch or bound_by_memory()
         throttle = Throttle(target=options.target_batch_ms / 1000, most=most, first=options.first_batch_events)
-        limit = SourceLimit(options.checkpoint / "limit")
-        limit.set(throttle.limit)
+        advice = AdviceFile(options.checkpoint / "advice")
+        advice.write(Advice(throttle.limit))
         frame = streaming_query(
             spark,
             self._jobs,
             connection=options.connection.portable(),
             starting=options.starting,
             beginning=options.checkpoint / BEGINNING,
-            limit=limit,
+            advice=advice,
             groups=options.key_groups,
             codec=codec,
             partitions={name: len(topics.held(name).partitions) for name in source_topics(self._jobs)},
@@ -360,7 +362,11 @@ class _Run:
             report=self._report,
             standing=StandingFile(options.checkpoint),
             throttle=throttle,
-            limit=limit,
+            punctuality=Punctuality(
+                {job.name: job.pipeline for job in self._jobs if job.name not in self._absent},
+                cadence=options.cadence_ms * 1_000,
+            ),
+            advice=advice,
             token=self._identity.token,
             absent=frozenset(self._absent),
         )

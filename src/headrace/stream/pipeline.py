@@ -135,6 +135,15 @@ class Pipeline:
         last = self.stages[-1]
         return last.keys if last.fold is None else last.fold.keys
 
+    @property
+    def windows(self) -> Aligned | None:
+        """The windows of the first stage, if they end at the same times for every key."""
+        operator = self.stages[0].operator
+        windows = operator.second if isinstance(operator, RelayOperator) else operator
+        if isinstance(windows, SlicedOperator | WindowOperator) and isinstance(windows.assigner, Aligned):
+            return windows.assigner
+        return None
+
     def finish(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Turn what left the last stage in one batch, from all key groups together, into results."""
         last = self.stages[-1]

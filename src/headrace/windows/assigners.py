@@ -103,6 +103,14 @@ class Aligned(Assigner):
             pl.col(WINDOW_START).cast(INSTANT), (pl.col(WINDOW_START) + self.size).cast(INSTANT).alias(WINDOW_END)
         )
 
+    def next_end(self, after: int) -> int:
+        """Tell when the next window ends, later than a time in microseconds.
+
+        >>> Sliding(size=30, every=5, offset=1).next_end(31), Sliding(size=30, every=5, offset=1).next_end(30)
+        (36, 31)
+        """
+        return after + self.every - (after - self.size - self.offset) % self.every
+
     def describe(self) -> str:
         """Say in a few words what the windows are."""
         shift = f", offset {text(self.offset)}" if self.offset else ""

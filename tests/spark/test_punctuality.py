@@ -1,0 +1,97 @@
+"""A batch waits for windows that are about to be complete; these tests need no Spark session."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.events import VehiclePosition
+from headrace.spark.advice import Advice, AdviceFile
+from headrace.spark.kafka_source import KafkaPlan, KafkaStreamReader
+from headrace.spark.punctuality import Punctuality
+from headrace.stream import Job, Stream
+from headrace.time import bounded
+from headrace.windows import count, session, sliding, tumbling
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.broker import EmbeddedBroker
+    from headrace.stream.pipeline import Pipeline
+
+MS = 1_000
+S = 1_000_000
+
+
+def _pipeline(window: object) -> Pipeline:
+    stream = Stream.topic("input.punctuality", VehiclePosition).watermark(bounded("1s")).key_by("line")
+    return Job("counts", stream.window(window).aggregate(n=count())).pipeline  # type: ignore[arg-type]
+
+
+def _told(
+    punctuality: Punctuality, *, behind: list[int], every: int = 500 * MS, took: int = 400 * MS
+) -> tuple[int | None, int]:
+    """Tell what is foreseen after batches whose watermarks were so far behind the clock."""
+    told: tuple[int | None, int] = (None, 0)
+    for number, lag in enumerate(behind):
+        now = 100 * S + number * every
+        told = punctuality.after({"counts": now - lag}, now=now, took=took)
+    return told
+
+
+@pytest.mark.parametrize("window", [sliding("30s", every="5s"), tumbling("5s")], ids=["sliding", "tumbling"])
+def test_the_end_of_the_next_window_is_foreseen_by_how_far_the_watermark_is_behind(window: object) -> None:
+    punctuality = Punctuality({"counts": _pipeline(window)})
+    # The last watermark is 100.45 s; the end of the next window, 105 s, is passed 1.1 s later, the slowest seen.
+    due, patience = _told(punctuality, behind=[1_100 * MS, 1_050 * MS, 1_080 * MS, 1_050 * MS])
+    assert due is not None
+    assert 106_100 * MS < due <= 106_110 * MS
+    assert 0 < patience < 400 * MS
+
+
+@pytest.mark.parametrize(
+    ("window", "behind", "took"),
+    [
+        pytest.param(tumbling("5s"), [1_000 * MS] * 3, 400 * MS, id="too few batches"),
+        pytest.param(tumbling("5s"), [1_000 * MS, 1_000 * MS, 1_400 * MS, 1_000 * MS], 400 * MS, id="bursts"),
+        pytest.param(tumbling("5s"), [n * 500 * MS for n in range(8)], 400 * MS, id="time stands still"),
+        pytest.param(tumbling("5s"), [1_000 * MS] * 8, 2_000 * MS, id="batches too long for the windows"),
+        pytest.param(session("5s"), [1_000 * MS] * 8, 400 * MS, id="windows without common ends"),
+    ],
+)
+def test_nothing_is_foreseen_where_event_time_is_no_clock(window: object, behind: list[int], took: int) -> None:
+    assert _told(Punctuality({"counts": _pipeline(window)}), behind=behind, took=took) == (None, 0)
+
+
+def test_jobs_whose_windows_end_together_share_a_batch_and_others_are_not_waited_for() -> None:
+    pipeline = _pipeline(tumbling("5s"))
+    lags = {"counts": 1_000 * MS, "slower": 1_100 * MS, "slowest": 2_000 * MS}
+    punctuality = Punctuality(dict.fromkeys(lags, pipeline))
+    due: int | None = None
+    for number in range(5):
+        now = 103 * S + number * 100 * MS
+        due, _ = punctuality.after({name: now - lag for name, lag in lags.items()}, now=now, took=400 * MS)
+    assert due is not None
+    assert 106_100 * MS < due <= 106_110 * MS
+
+
+def test_a_short_cadence_gives_batches_the_patience_of_the_cadence() -> None:
+    pipeline = _pipeline(tumbling("5s"))
+    _, quick = _told(Punctuality({"counts": pipeline}), behind=[1_000 * MS] * 5, took=100 * MS)
+    _, paced = _told(Punctuality({"counts": pipeline}, cadence=500 * MS), behind=[1_000 * MS] * 5, took=100 * MS)
+    assert 0 < quick < 100 * MS < paced < 500 * MS
+
+
+@pytest.mark.broker
+def test_the_source_plans_no_batch_before_the_windows_are_due(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    advice = AdviceFile(tmp_path / "advice")
+    plan = KafkaPlan(broker.connection, (), stage=None, tasks=1, advice=advice)  # type: ignore[arg-type]
+    reader = KafkaStreamReader(plan)
+    start = {"offsets": {}, "now": time.time_ns() // 1_000 - 2 * S}
+    due = time.time_ns() // 1_000 + 200 * MS
+    advice.write(Advice(most=1_000, due=due, patience=500 * MS))
+    assert reader.latestOffset(start, None)["now"] >= due
+    advice.write(Advice(most=1_000, due=due + 3_600 * S, patience=500 * MS))
+    assert reader.latestOffset(start, None)["now"] < due + 3_600 * S
