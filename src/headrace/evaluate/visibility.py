@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
+import pyarrow as pa
 
 from headrace.broker import Consumer
 from headrace.errors import BrokerError
@@ -33,6 +35,8 @@ ReaderKind = Literal["committed", "uncommitted"]
 SCHEMA = pl.Schema({"job": pl.String(), "due": INSTANT, "seen": INSTANT, "rows": pl.Int64()})
 
 _READ = 5_000
+#: So many results are decoded together.
+_TOGETHER = 10_000
 
 
 class ResultWatch:
@@ -48,6 +52,7 @@ class ResultWatch:
         self._topics = dict(topics)
         self._codec = Codec()
         self._seen: Counter[tuple[str, int, int]] = Counter()
+        self._waiting: dict[str, Waiting] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._problem: BrokerError | None = None
@@ -71,6 +76,7 @@ class ResultWatch:
     def sightings(self) -> pl.DataFrame:
         """Tell what was seen so far, with the columns of `SCHEMA`."""
         with self._lock:
+            self._digest()
             rows = [(*key, count) for key, count in self._seen.items()]
         plain = pl.Schema({name: pl.Int64() if kind == INSTANT else kind for name, kind in SCHEMA.items()})
         return pl.DataFrame(rows, schema=plain, orient="row").cast(SCHEMA).sort("job", "due", "seen")
@@ -86,21 +92,39 @@ class ResultWatch:
             self._problem = problem
 
     def _note(self, records: list[Record], now: int) -> None:
-        found: Counter[tuple[str, int, int]] = Counter()
-        by_topic: dict[str, list[bytes | None]] = {}
-        for record in records:
-            by_topic.setdefault(record.topic, []).append(record.value)
-        for topic, values in by_topic.items():
-            for due, rows in dues(values, self._codec).items():
-                found[self._topics[topic], due, now] += rows
+        """Keep what came and when; it is read later, many at once, since who measures should take little time."""
         with self._lock:
-            self._seen.update(found)
+            for record in records:
+                if record.value is not None:
+                    waiting = self._waiting.setdefault(record.topic, Waiting())
+                    waiting.values.append(record.value)
+                    waiting.seen.append(now)
+            if sum(len(waiting.values) for waiting in self._waiting.values()) >= _TOGETHER:
+                self._digest()
+
+    def _digest(self) -> None:
+        for topic, waiting in self._waiting.items():
+            for due, seen, rows in dues(waiting, self._codec):
+                self._seen[self._topics[topic], due, seen] += rows
+        self._waiting = {}
 
 
-def dues(values: list[bytes | None], codec: Codec) -> Counter[int]:
-    """Count results by when they were due; panes that revise an earlier answer are not first answers and left out."""
-    frame = codec.decode(values, types=[Result], columns=["window_end", "pane_timing", "is_retraction"]).frame
+@dataclass
+class Waiting:
+    """Results of one topic, as they came, and when each was in hand."""
+
+    values: list[bytes] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+
+
+def dues(waiting: Waiting, codec: Codec) -> list[tuple[int, int, int]]:
+    """Count results by when they were due and seen; panes that revise an earlier answer are no first answers."""
+    batch = pa.record_batch(
+        {"value": pa.array(waiting.values, pa.binary()), "timestamp": pa.array(waiting.seen, pa.timestamp("us", "UTC"))}
+    )
+    columns = ["window_end", "pane_timing", "is_retraction"]
+    frame = codec.decode(batch, types=[Result], columns=columns, keep=["timestamp"]).frame
     first = ~pl.col("is_retraction").fill_null(value=False) & pl.col("pane_timing").fill_null("").is_in(["", "on_time"])
     due = pl.coalesce("window_end", "event_time").dt.epoch("us")
-    counted = frame.filter(first).group_by(due.alias("due")).len()
-    return Counter(dict(counted.rows()))
+    seen = pl.col("kafka_timestamp").dt.epoch("us")
+    return frame.filter(first).group_by(due.alias("due"), seen.alias("seen")).len().rows()
