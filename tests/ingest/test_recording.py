@@ -13,14 +13,16 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import ConfigError, EnvironmentProblem
 from headrace.ingest import RawMessage
 from headrace.ingest.connectors.replay import ReplayConnector, ReplaySettings
+from headrace.ingest.messages import Messages
 from headrace.ingest.recorder import Recorder
 from headrace.ingest.recording import Recording, format_line, parse_line
 from headrace.ingest.replay import ROUND_GAP, ReplayPlan
@@ -99,6 +101,38 @@ def test_bad_lines_are_counted_and_cost_only_themselves(tmp_path: Path) -> None:
     assert (recording.bad_count, recording.bad_lines, recording.torn) == (4, [2, 3, 4, 5], False)
 
 
+ARRIVALS = [
+    "2020-01-01T00:00:00.000000Z", "2020-13-01T00:00:00.000000Z", "2020-01-01T00:00:00Z", "0000-01-01T00:00:00.000000Z",
+    "2020-01-01T00:00:00.000000+01:00", "2020-01-01 00:00:00.000000Z", "2020-01-01T00:00:00,000000Z", "", "today",
+]  # fmt: skip
+TOPICS = ["/hfp/v2/journey", "/hfp/v2/a b", "base64:L2E=", "base64:", "base64 is a topic", "a {b", "\ud800/long"]
+LINES = st.builds(
+    lambda at, gap, topic, payload: f"{at}{gap}{topic} {payload}".encode("utf-8", "surrogatepass"),
+    st.datetimes().map(lambda at: f"{at:%Y-%m-%dT%H:%M:%S.%fZ}".rjust(27, "0")) | st.sampled_from(ARRIVALS),
+    st.sampled_from([*[" "] * 8, "", "  ", " {"]),
+    st.sampled_from(TOPICS) | st.text(),
+    st.sampled_from([*['{"VP":{}}'] * 8, "{}\r", "e30=", "x", "{ {", ""]),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(lines=st.lists(LINES, min_size=1, max_size=5))
+@example(lines=[line.rstrip(b"\n") for line in CONTENT.splitlines()])
+def test_a_block_of_lines_is_read_as_each_of_them(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
+    path = tmp_path_factory.getbasetemp() / "block.dump"
+    lines = [part for line in lines for part in line.split(b"\n")]
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    expected, bad = [], []
+    for number, line in enumerate(lines, 1):
+        try:
+            expected.append(parse_line(line.removesuffix(b"\r")))
+        except ValueError:
+            bad += [number] if line.strip() else []
+    recording = Recording(path)
+    assert list(recording) == expected
+    assert (recording.bad_lines, recording.torn) == (bad, False)
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="cannot read"):
         Recording(tmp_path / "missing.gz").check()
@@ -126,6 +160,7 @@ def test_a_killed_recorder_loses_nothing_that_was_flushed(tmp_path: Path) -> Non
     program = """
 import os, signal, sys
 from headrace.ingest import RawMessage
+from headrace.ingest.messages import Messages
 from headrace.ingest.recorder import Recorder
 recorder = Recorder(sys.argv[1])
 for n in range(1000):
@@ -198,6 +233,52 @@ def test_copies_arrive_with_the_original() -> None:
     assert len(found) == 640
     assert [m for m in found if m.copy == 0] == MESSAGES
     assert {(m.arrival, m.copy) for m in found} == {(m.arrival, copy) for m in MESSAGES for copy in range(16)}
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    gaps=st.lists(st.integers(-3, 5), min_size=1, max_size=30),
+    plan=st.builds(
+        ReplayPlan,
+        offset=st.integers(0, 20),
+        length=st.none() | st.integers(1, 40),
+        loops=st.integers(1, 3),
+        times=st.sampled_from(["keep", "now"]),
+        copies=st.integers(1, 3),
+    ),
+)
+def test_a_file_is_replayed_as_its_messages(
+    tmp_path_factory: pytest.TempPathFactory, gaps: list[int], plan: ReplayPlan
+) -> None:
+    sent = [
+        RawMessage(f"/hfp/vehicle {n}", b"{}", 10**15 + at) for n, at in enumerate(itertools.accumulate(gaps))
+    ]  # some arrive before those that were written before them
+    path = tmp_path_factory.getbasetemp() / "plan.dump"
+    path.write_bytes(b"".join(map(format_line, sent)))
+    begin = sent[0].arrival + plan.offset  # type: ignore[operator]
+    end = math.inf if plan.length is None else begin + plan.length  # type: ignore[operator]
+    kept = [m for m in itertools.takewhile(lambda m: m.arrival < end, sent) if m.arrival >= begin]
+    expected: list[RawMessage] = []
+    if kept:
+        shift = 7 - kept[0].arrival if plan.times == "now" else 0
+        span = max(m.arrival for m in kept) - kept[0].arrival + ROUND_GAP
+        for turn in range(plan.loops or 0):
+            by = shift + turn * span
+            moved = [m._replace(arrival=m.arrival + by, shift=by) for m in kept]
+            expected += [m._replace(copy=copy) for m in moved for copy in range(plan.copies)]
+    assert list(plan.messages([Recording(path)], now=7)) == expected
+    assert replayed(plan, sent, now=7) == expected
+
+
+def test_messages_in_columns_are_a_sequence() -> None:
+    columns = Messages.of(MESSAGES)
+    assert Messages.of(columns) is columns
+    assert (list(columns), len(columns), columns[-1], columns[3]) == (MESSAGES, 40, MESSAGES[-1], MESSAGES[3])
+    assert list(columns[3:9]) == MESSAGES[3:9]
+    assert [list(part) for part in columns.cut(15)] == [MESSAGES[:15], MESSAGES[15:30], MESSAGES[30:]]
+    assert list(Messages.joined([columns[:7], columns[7:8], columns[8:]])) == MESSAGES
+    assert list(columns.taken(np.array([5, 2]))) == [MESSAGES[5], MESSAGES[2]]
+    assert not Messages.of([])
 
 
 @pytest.mark.parametrize("wrong", [{"copies": 0}, {"loops": 0}, {"times": "x"}, {"offset": -1}, {"length": 0}])

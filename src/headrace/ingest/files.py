@@ -64,8 +64,11 @@ class SourceFile:
         """
         number, self.rest = 0, b""
         for block in self.blocks():
-            lines = (self.rest + block).split(b"\n") if self.rest else block.split(b"\n")
+            content = self.rest + block if self.rest else block
+            lines = content.split(b"\n")
             self.rest = lines.pop()
+            if b"\r" in content:
+                lines = [line.removesuffix(b"\r") for line in lines]
             number += len(lines)
             if len(self.rest) > MAX_LINE:
                 raise ConfigError(f"{self.path} is no text: line {number + 1} has no end")

@@ -106,7 +106,7 @@ class LineFile:
 
     def _lines(self) -> Iterator[list[bytes]]:
         for lines in self._file.lines():
-            kept = [line.removesuffix(b"\r") for line in lines if line.strip()]
+            kept = [line for line in lines if line.strip()]
             if kept:
                 yield kept
         if self._file.rest.strip() and not self._file.torn:

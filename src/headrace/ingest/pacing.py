@@ -6,17 +6,17 @@ slow for a while, messages fall behind and catch up; time is not stretched. With
 
 from __future__ import annotations
 
-import math
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from headrace.ingest.message import Batch
+from headrace.ingest.messages import Messages
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable, Iterator
-
-    from headrace.ingest.message import RawMessage
 
 #: The longest wait between two looks at the clock, in seconds.
 _LOOK = 0.25
@@ -38,54 +38,47 @@ class Pacer:
         self.behind = 0.0
         self._speed, self._batch_size, self._clock = speed, batch_size, clock
 
-    def batches(self, messages: Iterable[RawMessage], stop: threading.Event) -> Iterator[Batch]:
+    def batches(self, blocks: Iterable[Messages], stop: threading.Event) -> Iterator[Batch]:
         """Hand over what is due.
 
         Args:
-            messages: In the order of their arrivals, which say when they are due.
+            blocks: Messages in the order of their arrivals, which say when they are due.
             stop: Ends it.
         """
-        if math.isinf(self._speed):
-            yield from self._at_once(messages, stop)
-            return
-        batch: list[RawMessage] = []
+        batch: list[Messages] = []
+        room = self._batch_size
         first: int | None = None
         began = now = 0.0
-        for message in messages:
+        for block in blocks:
             if first is None:
-                first, began = message.arrival, self._clock()
+                first, began = int(block.arrivals[0]), self._clock()
                 now = began
-            due = began + (message.arrival - first) / 1e6 / self._speed
-            if due > now:
-                now = self._clock()
-            if due > now:
-                if batch:
-                    yield Batch(batch)
-                    batch = []
-                yield from self._wait(due, stop)
-                now = self._clock()
-            self.behind = max(0.0, now - due)
-            batch.append(message)
-            if len(batch) >= self._batch_size:
-                yield Batch(batch)
-                batch = []
+            due = began + (block.arrivals - first) / 1e6 / self._speed
+            start = 0
+            while start < len(block):
+                if due[start] > now:
+                    now = self._clock()
+                if due[start] > now:
+                    if batch:
+                        yield Batch(Messages.joined(batch))
+                        batch, room = [], self._batch_size
+                    yield from self._wait(float(due[start]), stop)
+                    now = self._clock()
+                if stop.is_set():
+                    break
+                later = np.flatnonzero(due[start + 1 : start + room] > now)
+                end = start + 1 + int(later[0]) if later.size else min(start + room, len(block))
+                self.behind = max(0.0, now - float(due[end - 1]))
+                batch.append(block[start:end])
+                room -= end - start
+                start = end
+                if not room:
+                    yield Batch(Messages.joined(batch))
+                    batch, room = [], self._batch_size
             if stop.is_set():
                 break
         if batch:
-            yield Batch(batch)
-
-    def _at_once(self, messages: Iterable[RawMessage], stop: threading.Event) -> Iterator[Batch]:
-        batch: list[RawMessage] = []
-        size = self._batch_size
-        for message in messages:
-            batch.append(message)
-            if len(batch) >= size:
-                yield Batch(batch)
-                batch = []
-                if stop.is_set():
-                    return
-        if batch:
-            yield Batch(batch)
+            yield Batch(Messages.joined(batch))
 
     def _wait(self, due: float, stop: threading.Event) -> Iterator[Batch]:
         """Wait until a moment; the runner hears of us now and then."""

@@ -18,11 +18,15 @@ import base64
 import binascii
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headrace.errors import ConfigError
 from headrace.ingest.files import SourceFile
 from headrace.ingest.message import RawMessage
+from headrace.ingest.messages import Messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +34,15 @@ if TYPE_CHECKING:
 
 _ENCODED = "base64:"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: A line as most are: where its topic begins, and how far the lines of a block are looked at together.
+_FORM = np.frombuffer(b"0000-00-00T00:00:00.000000Z ", np.uint8)
+_TOPIC = len(_FORM)
+_HEAD = _TOPIC + len(_ENCODED)
+_DIGITS, _MARKS = (np.flatnonzero(np.isin(_FORM, ord("0"), invert=marks)) for marks in (False, True))
+_MARK_BYTES = _FORM[_MARKS]
+_ENCODED_BYTES = np.frombuffer(_ENCODED.encode(), np.uint8)
+_PLACES = 10 ** np.arange(5, -1, -1)
 
 
 def format_line(message: RawMessage) -> bytes:
@@ -99,6 +112,32 @@ def _micros(text: str) -> int:
     return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 
+def _parse_alike(lines: list[bytes]) -> Messages | None:
+    """Read lines that all look as `format_line` writes messages of JSON, or give None: then they are read each."""
+    heads = np.frombuffer(b"".join([line[:_HEAD] for line in lines]), np.uint8)
+    if not lines or heads.size != _HEAD * len(lines):
+        return None
+    heads = heads.reshape(-1, _HEAD)
+    digits = heads[:, _DIGITS] - ord("0")
+    wheres = [line.find(b" {", _TOPIC) for line in lines]
+    alike = (digits <= 9).all() and (heads[:, _MARKS] == _MARK_BYTES).all() and min(wheres) >= 0
+    if not alike or (heads[:, _TOPIC:] == _ENCODED_BYTES).all(axis=1).any():
+        return None
+    # Many arrive in the same second.
+    turns = np.flatnonzero((heads[1:, :20] != heads[:-1, :20]).any(axis=1)) + 1
+    begins = [0, *turns.tolist()]
+    try:
+        seconds = [_second(lines[begin][:20]) for begin in begins]
+    except ValueError:
+        return None
+    micros = digits[:, -6:] @ _PLACES
+    return Messages(
+        [line[_TOPIC:where].decode("utf-8", "replace") for line, where in zip(lines, wheres, strict=True)],
+        [line[where + 1 :] for line, where in zip(lines, wheres, strict=True)],
+        np.repeat(seconds, np.diff([*begins, len(lines)])) + micros,
+    )
+
+
 class Recording:
     """A file of recorded messages, read from the beginning as often as it is iterated over.
 
@@ -140,18 +179,17 @@ class Recording:
         )
 
     def __iter__(self) -> Iterator[RawMessage]:
+        return chain.from_iterable(self.blocks())
+
+    def blocks(self) -> Iterator[Messages]:
+        """Give the messages, many at a time; never none."""
         self.torn, self.bad_lines, self.bad_count = False, [], 0
         number = 0
         for lines in self._file.lines():
-            for line in lines:
-                number += 1
-                try:
-                    message = parse_line(line.removesuffix(b"\r"))
-                except ValueError:
-                    if line.strip():
-                        self._bad(number)
-                    continue
-                yield message
+            found = _parse_alike(lines) or self._parse_each(lines, number)
+            number += len(lines)
+            if found:
+                yield found
         self.torn, rest = self._file.torn, self._file.rest
         if rest.strip():
             # An editor may have left out the last line's end; a message that ends in the middle shows that it does.
@@ -162,7 +200,19 @@ class Recording:
             except ValueError:
                 self.torn = True
             else:
-                yield message
+                yield Messages.of([message])
+
+    def _parse_each(self, lines: list[bytes], number: int) -> Messages:
+        """Read lines one by one, and note those that are no messages; `number` lines were before."""
+        found = []
+        for line in lines:
+            number += 1
+            try:
+                found.append(parse_line(line))
+            except ValueError:
+                if line.strip():
+                    self._bad(number)
+        return Messages.of(found)
 
     def _bad(self, number: int) -> None:
         self.bad_count += 1

@@ -21,20 +21,26 @@ from dataclasses import dataclass
 from datetime import timedelta  # noqa: TC003 - the reader of feeds.toml needs the types of the fields
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 from pydantic import ConfigDict, with_config
 
 from headrace.errors import ConfigError
 from headrace.ingest.alignment import SAMPLE, AlignOn, beginning
 from headrace.ingest.message import RawMessage
+from headrace.ingest.messages import gathered
+from headrace.ingest.recording import Recording
 from headrace.time.duration import micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from headrace.ingest.messages import Messages
     from headrace.ingest.processor import Processor
 
 #: Between the last message of a round and the first of the next, in microseconds.
 ROUND_GAP = 1_000_000
+#: So many messages are made at once when each is copied.
+_WITH_COPIES = 5000
 
 Times = Literal["keep", "now"]
 
@@ -85,7 +91,13 @@ class ReplayPlan:
     def messages(
         self, recordings: Sequence[Iterable[RawMessage]], *, now: int, processor: Processor | None = None
     ) -> Iterator[RawMessage]:
-        """All messages in the order in which they are due; their arrivals say when.
+        """All messages in the order in which they are due, one by one; see `blocks`."""
+        return itertools.chain.from_iterable(self.blocks(recordings, now=now, processor=processor))
+
+    def blocks(
+        self, recordings: Sequence[Iterable[RawMessage]], *, now: int, processor: Processor | None = None
+    ) -> Iterator[Messages]:
+        """All messages in the order in which they are due, many at a time; their arrivals say when.
 
         Args:
             recordings: Where they come from, each in the order of arrival; read once for every round.
@@ -99,54 +111,63 @@ class ReplayPlan:
         span = 0
         for _ in itertools.count() if self.loops is None else range(self.loops):
             begin = end = None
-            for message in self._round(recordings, processor):
-                arrival = message.arrival
+            for block in self._round(recordings, processor):
                 if begin is None or end is None:
-                    begin = end = arrival
+                    begin = end = int(block.arrivals[0])
                     if shift is None:
                         shift = now - begin if self.times == "now" else 0
                     else:
                         shift += span
-                elif arrival > end:
-                    end = arrival
-                sent = message if not shift else _moved(message, shift or 0)
-                yield sent
-                for copy in range(1, self.copies):
-                    yield sent._replace(copy=copy)
+                end = max(end, int(block.arrivals.max()))
+                sent = block.moved(shift) if shift else block
+                # Copies must not fill the memory, however many there are.
+                parts = sent.cut(max(1, _WITH_COPIES // self.copies)) if self.copies > 1 else (sent,)
+                yield from (part.copied(self.copies) if self.copies > 1 else part for part in parts)
             if begin is None or end is None:
                 return
             span = end - begin + ROUND_GAP
 
-    def _round(self, recordings: Sequence[Iterable[RawMessage]], processor: Processor | None) -> Iterator[RawMessage]:
+    def _round(self, recordings: Sequence[Iterable[RawMessage]], processor: Processor | None) -> Iterator[Messages]:
         """The messages of one round, merged and cut, at their recorded times."""
+        if len(recordings) == 1 and isinstance(recordings[0], Recording):
+            blocks = recordings[0].blocks()
+        else:
+            blocks = gathered(self._merged(recordings, processor))
+        begin: int | None = None
+        for block in blocks:
+            arrivals = block.arrivals
+            if begin is None:
+                begin = int(arrivals[0]) + micros(self.offset)
+            inside = arrivals >= begin
+            behind = np.zeros_like(inside) if self.length is None else arrivals >= begin + micros(self.length)
+            ended = bool(behind.any())
+            if ended:
+                inside[behind.argmax() :] = False
+            if inside.all():
+                yield block
+            elif inside.any():
+                yield block.taken(np.flatnonzero(inside))
+            if ended:
+                return
+
+    def _merged(self, recordings: Sequence[Iterable[RawMessage]], processor: Processor | None) -> Iterator[RawMessage]:
+        """The messages of all recordings by arrival, those of the others moved to the first if they are aligned."""
         streams: list[Iterator[RawMessage]] = []
-        origins: list[int] = []
         start: int | None = None
         for recording in recordings:
             messages = iter(recording)
-            head = list(itertools.islice(messages, SAMPLE if self.align else 1))
+            if not self.align or len(recordings) == 1:
+                streams.append(messages)
+                continue
+            head = list(itertools.islice(messages, SAMPLE))
             if not head:
                 continue
+            name = getattr(recording, "path", "a recording")
+            begins = beginning(head, self.align_on, name=name, processor=processor)
+            start = begins if start is None else start
             whole = itertools.chain(head, messages)
-            move = 0
-            if self.align and len(recordings) > 1:
-                name = getattr(recording, "path", "a recording")
-                begins = beginning(head, self.align_on, name=name, processor=processor)
-                start = begins if start is None else start
-                move = start - begins
-            streams.append(map(_moved, whole, itertools.repeat(move)) if move else whole)
-            origins.append(head[0].arrival + move)
-        if not streams:
-            return
-        origin = min(origins)
-        merged = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=_arrival)
-        begin = origin + micros(self.offset)
-        end = None if self.length is None else begin + micros(self.length)
-        for message in merged:
-            if end is not None and message.arrival >= end:
-                return
-            if message.arrival >= begin:
-                yield message
+            streams.append(map(_moved, whole, itertools.repeat(start - begins)) if start != begins else whole)
+        return heapq.merge(*streams, key=_arrival)
 
 
 def _arrival(message: RawMessage) -> int:

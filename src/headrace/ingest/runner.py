@@ -29,6 +29,7 @@ from headrace.events import ENCODING_HEADER, Codec, Encoding
 from headrace.events.letters import KEPT_BYTES, KEPT_TEXT, SHOWABLE
 from headrace.events.letters import SCHEMA as LETTER_SCHEMA
 from headrace.ingest.duplicates import Duplicates
+from headrace.ingest.messages import payloads_of
 from headrace.ingest.processor import Cause, Dismissal
 from headrace.ingest.report import IngestReport, Tally
 from headrace.time.duration import micros
@@ -193,7 +194,7 @@ class Ingestion:
             return
         tally = self.tally
         tally.messages += len(messages)
-        tally.message_bytes += sum(len(message.payload) for message in messages)
+        tally.message_bytes += sum(map(len, payloads_of(messages)))
         self._unconfirmed += len(messages)
         dismissed: list[tuple[RawMessage, Dismissal]] = []
         if self._duplicates is not None:

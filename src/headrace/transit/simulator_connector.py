@@ -23,6 +23,7 @@ import polars as pl
 from headrace.errors import ConfigError, PlanError
 from headrace.ingest.connector import Connector
 from headrace.ingest.message import RawMessage
+from headrace.ingest.messages import gathered
 from headrace.ingest.pacing import Pacer
 from headrace.transit.hfp_writer import written
 from headrace.transit.simulator.arrivals import Arrivals
@@ -167,7 +168,7 @@ class SimulatorConnector(Connector[SimulatorSettings]):
         Args:
             stop: Ends it.
         """
-        yield from self._pacer.batches(self.messages(), stop)
+        yield from self._pacer.batches(gathered(self.messages()), stop)
 
     def messages(self) -> Iterator[RawMessage]:
         """All messages, in the order of their arrival.

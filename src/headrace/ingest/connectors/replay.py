@@ -135,8 +135,8 @@ class ReplayConnector(Connector[ReplaySettings]):
         Raises:
             ConfigError: Recordings cannot be aligned.
         """
-        messages = self.settings.plan.messages(self.recordings, now=self._wall(), processor=self._processor)
-        yield from self._pacer.batches(messages, stop)
+        blocks = self.settings.plan.blocks(self.recordings, now=self._wall(), processor=self._processor)
+        yield from self._pacer.batches(blocks, stop)
 
     @property
     def behind(self) -> float:
