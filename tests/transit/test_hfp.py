@@ -167,6 +167,8 @@ def test_fields_may_be_missing() -> None:
         (message(desi="\ud800"), Cause.MALFORMED),
         (message(stop={"a": 1}), Cause.BAD_VALUE),
         (message("DEP", ttarr="soon"), Cause.BAD_VALUE),
+        (message("DEP", ttarr="9999-12-31T23:59:59-01:00"), Cause.BAD_VALUE),
+        (message("DEP", ttdep="0000-12-31T23:30:00-01:00"), Cause.BAD_VALUE),
         (message(arrival=ARRIVAL - 3600 * 10**6), Cause.CLOCK_AHEAD),
         (message(tst="9999-12-31T23:59:59.999Z"), Cause.CLOCK_AHEAD),
         (message(arrival=ARRIVAL + 2 * 86400 * 10**6), Cause.CLOCK_BEHIND),

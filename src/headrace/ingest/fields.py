@@ -206,6 +206,13 @@ def _instants(values: Values) -> pl.Series | None:
     return None if found is None else found.cast(INSTANT)
 
 
+def _instant(value: Any) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=iso_time(value))
+    except OverflowError:  # its zone takes it out of the years that there are
+        raise ValueError(f"{show(value)} is not a time") from None
+
+
 def show(value: Any) -> str:
     """A value in a message to a person."""
     if isinstance(value, (dict, list)):
@@ -219,4 +226,4 @@ NUMBER = Reader(pl.Float64, numbers, number)
 INTEGER = Reader(pl.Int32, integers, integer)
 FLAG = Reader(pl.Boolean, flags, flag)
 TEXT = Reader(pl.String, texts, text)
-TIME = Reader(INSTANT, _instants, lambda value: _EPOCH + timedelta(microseconds=iso_time(value)))
+TIME = Reader(INSTANT, _instants, _instant)
