@@ -16,31 +16,35 @@ HFP counts a delay as negative (`dl`: seconds ahead of the timetable); here a de
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta  # noqa: TC003 - the reader of feeds.toml needs the types of the fields
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from itertools import chain, compress
+from operator import is_not
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import polars as pl
 
 from headrace.errors import ConfigError
 from headrace.events import StopEvent, VehiclePosition
 from headrace.events.layout import Layout
 from headrace.events.letters import SHOWABLE
-from headrace.ingest.fields import INSTANT, safe_texts
+from headrace.ingest.fields import INSTANT
+from headrace.ingest.messages import Messages
 from headrace.ingest.processor import Cause, Dismissal, EventFrame, Processed, Processor
 from headrace.ingest.processors.json import read_json
 from headrace.time.duration import micros
 from headrace.transit import hfp_columns
 from headrace.transit import hfp_fields as fields
+from headrace.transit.hfp_topics import Place, Places, parse_topic
 from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from headrace.ingest.message import RawMessage
+    from headrace.ingest.messages import Numbers
 
 #: Where a vehicle is.
 POSITION = "VP"
@@ -58,76 +62,41 @@ _BEGINNINGS = {event: b'{"%b":{' % event.encode() for event in (POSITION, *AT_ST
 #: Down to so many payloads are halved to find those that cannot.
 _FEW = 16
 _NUMBER_COLUMN = "\0number"
-_CLOCK = re.compile(r"\d\d:\d\d")
-#: HFP has four digits for operators and five for vehicles; copies of simulated vehicles have more.
-_NUMBER = re.compile(r"[0-9]{1,9}")
-_STOP_SCHEMA = Layout(StopEvent.DESCRIPTOR).schema
-_POSITION_SCHEMA = Layout(VehiclePosition.DESCRIPTOR).schema
+_LATE, _ARRIVAL, _SHIFT, _COPY = "\0late", "\0arrival", "\0shift", "\0copy"
 
 
-class Place(NamedTuple):
-    """What a topic says.
-
-    Args:
-        event: VP, ARS, ...; empty in version 1.
-        journey_type: deadrun, signoff; None for a journey.
-        temporal_type: upcoming; None for ongoing.
-        mode: bus, tram, train, ...
-        operator: Who owns the vehicle.
-        vehicle: Its number there.
-        headsign: Where the trip goes.
-        next_stop: The next stop's number, or EOL at the end of the line.
-    """
-
-    event: str
-    journey_type: str | None
-    temporal_type: str | None
-    mode: str | None
-    operator: int
-    vehicle: int
-    headsign: str | None
-    next_stop: str | None
+def _moved(name: str) -> pl.Expr:
+    """A time, moved; a hostile one may leave the years that can be written, and is left out then."""
+    moved = pl.col(name).cast(pl.Int64) + pl.col(_SHIFT)
+    return pl.when(moved.is_between(*SHOWABLE)).then(moved).cast(INSTANT)
 
 
-@lru_cache(maxsize=65_536)
-def parse_topic(topic: str) -> Place | Dismissal:
-    """Read an HFP topic of version 1 or 2, or say why it is none.
+def _events(schema: pl.Schema) -> list[pl.Expr]:
+    """The columns of an event, from those of payloads, topics and arrivals; with the row's number and lateness."""
+    number = (pl.col("vehicle") + pl.col(_COPY) * COPY_STEP).cast(pl.Int32)
+    whole = pl.col("latitude").is_not_null() & pl.col("longitude").is_not_null()
+    made = {
+        "vehicle_number": number,
+        "vehicle_id": pl.concat_str(pl.col("operator"), pl.lit("/"), number),
+        # Half of a position is none.
+        "latitude": pl.when(whole).then("latitude"),
+        "longitude": pl.when(whole).then("longitude"),
+        "scheduled_arrival": _moved("scheduled_arrival"),
+        "scheduled_departure": _moved("scheduled_departure"),
+    }
+    return [
+        (pl.col("event_time") + pl.col(_SHIFT)).cast(INSTANT),
+        pl.col(_ARRIVAL).cast(INSTANT).alias("ingestion_time"),
+        *(made.get(name, pl.col(name)).alias(name) for name in schema.names()),
+        pl.col(_NUMBER_COLUMN),
+        (pl.col(_ARRIVAL) - pl.col("event_time") - pl.col(_SHIFT)).alias(_LATE),
+    ]
 
-    >>> parse_topic("/hfp/v2/journey/ongoing/ars/tram/0040/00456/1006/1/Arabia/05:47/1111428/5/60;24/19/75/80")[4:]
-    (40, 456, 'Arabia', '1111428')
-    >>> parse_topic("/hfp/v1/deadrun/ongoing/bus/0018/01029").vehicle
-    1029
-    >>> parse_topic("/gtfsrt/vp").cause
-    <Cause.UNKNOWN_TOPIC: 'unknown_topic'>
-    """
-    parts = topic.split("/")
-    if len(parts) < 3 or parts[:2] != ["", "hfp"] or parts[2] not in ("v1", "v2"):
-        return Dismissal(Cause.UNKNOWN_TOPIC, "the topic does not begin with /hfp/v2/ or /hfp/v1/")
-    event = ""
-    if parts[2] == "v2":
-        if len(parts) < 9:
-            return Dismissal(Cause.UNKNOWN_TOPIC, f"the topic has {len(parts) - 1} levels, version 2 has at least 8")
-        event = parts.pop(5).upper()
-    elif len(parts) < 8:
-        return Dismissal(Cause.UNKNOWN_TOPIC, f"the topic has {len(parts) - 1} levels, version 1 has at least 7")
-    _, _, _, journey, temporal, mode, operator, vehicle, *trip = parts
-    if not (_NUMBER.fullmatch(operator) and _NUMBER.fullmatch(vehicle)):
-        return Dismissal(Cause.UNKNOWN_TOPIC, f"operator {operator!r} and vehicle {vehicle!r} are not both numbers")
-    headsign = next_stop = None
-    if len(trip) >= 5:
-        # A headsign may hold a slash; the start time behind it shows where it ends.
-        end = next((n for n in range(3, len(trip) - 1) if _CLOCK.fullmatch(trip[n])), 3)
-        headsign, next_stop = "/".join(trip[2:end]) or None, trip[end + 1] or None
-    return Place(
-        event,
-        None if journey == "journey" else journey,
-        None if temporal == "ongoing" else temporal,
-        mode or None,
-        int(operator),
-        int(vehicle),
-        headsign,
-        next_stop,
-    )
+
+_EVENTS = {
+    False: _events(Layout(VehiclePosition.DESCRIPTOR).schema),
+    True: _events(Layout(StopEvent.DESCRIPTOR).schema),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,46 +165,56 @@ class HfpProcessor(Processor):
         Args:
             messages: The messages.
         """
-        dismissed: dict[int, Dismissal] = {}
-        cleared: Counter[str] = Counter()
-        quick, slow = _Rows.pair(), _Rows.pair()
-        longest = self.settings.max_bytes
-        found: tuple[Place, str, dict[str, Any]] | Dismissal | None = None
-        before: RawMessage | None = None
-        for number, message in enumerate(messages):
-            payload, place = message.payload, parse_topic(message.topic)
-            # What looks as it should is read with all the others; everything else by itself.
-            beginning = _BEGINNINGS.get(place.event) if type(place) is Place else None
-            if (
-                beginning is not None
-                and payload.startswith(beginning)
-                and payload.endswith(b"}}")
-                and len(payload) <= longest
-                and 0 <= message.copy <= _MAX_COPY
-            ):
-                quick[place.event != POSITION].add(number, place, payload)  # type: ignore[union-attr,arg-type]
-                continue
-            # Copies of a message follow it, and share its payload: it is read once.
-            if before is None or payload is not before.payload or message.topic != before.topic:
-                found = self._read(message)
-            before = message
-            if isinstance(found, Dismissal):
-                dismissed[number] = found
-            elif found is not None and not 0 <= message.copy <= _MAX_COPY:
-                dismissed[number] = Dismissal(Cause.BAD_VALUE, f"copy {message.copy} has no vehicle number")
-            elif found is not None:
-                slow[found[1] != POSITION].add(number, found[0], payload)
+        columns = Messages.of(messages)
+        batch = _Batch(columns, Places(columns.topics))
+        quick, slow = self._sorted(batch)
         frames = []
         for stops, kind, topic in ((False, VehiclePosition, VEHICLE_POSITIONS), (True, StopEvent, STOP_EVENTS)):
             parts = [
-                *self._quickly(quick[stops], messages, dismissed, cleared, stops=stops),
-                *self._slowly(slow[stops], messages, dismissed, cleared, stops=stops),
+                *self._quickly(batch, quick[stops], stops=stops),
+                *self._slowly(batch, slow[stops], stops=stops),
             ]
             if parts:
-                whole = parts[0] if len(parts) == 1 else pl.concat(parts).sort(_NUMBER_COLUMN)
-                frame = whole.drop(_NUMBER_COLUMN)
+                frame = parts[0] if len(parts) == 1 else pl.concat(parts).sort(_NUMBER_COLUMN)
+                frame.drop_in_place(_NUMBER_COLUMN)
                 frames.append(EventFrame(topic=topic, type=kind, frame=frame, keys=frame["vehicle_id"]))
-        return Processed(events=tuple(frames), dismissed=dict(sorted(dismissed.items())), cleared=dict(cleared))
+        dismissed = dict(sorted(batch.dismissed.items()))
+        return Processed(events=tuple(frames), dismissed=dismissed, cleared=dict(batch.cleared))
+
+    def _sorted(self, batch: _Batch) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
+        """The numbers of messages that can be read with many others, and of those that are read one by one.
+
+        Both are pairs: positions, and events at stops. What is no event is dismissed.
+        """
+        messages, places = batch.messages, batch.places
+        # What looks as it should is read with all the others; everything else by itself. Nothing begins with ().
+        beginnings = [_BEGINNINGS.get(event, ()) for event in places.events]
+        longest, which = self.settings.max_bytes, places.which
+        fit = [
+            payload.startswith(beginnings[place]) and payload.endswith(b"}}") and len(payload) <= longest
+            for payload, place in zip(messages.payloads, which.tolist(), strict=True)
+        ]
+        quick = np.array(fit, np.bool_) & (messages.copies >= 0) & (messages.copies <= _MAX_COPY)
+        at_stops = np.array([event != POSITION for event in places.events], np.bool_)[which]
+        slow: tuple[list[int], list[int]] = [], []
+        found: tuple[Place, str, dict[str, Any]] | Dismissal | None = None
+        before: RawMessage | None = None
+        for number in np.flatnonzero(~quick).tolist():
+            message = messages[number]
+            # Copies of a message follow it, and share its payload: it is read once.
+            if before is None or message.payload is not before.payload or message.topic != before.topic:
+                found = self._read(message)
+            before = message
+            if isinstance(found, Dismissal):
+                batch.dismissed[number] = found
+            elif found is not None and not 0 <= message.copy <= _MAX_COPY:
+                batch.dismissed[number] = Dismissal(Cause.BAD_VALUE, f"copy {message.copy} has no vehicle number")
+            elif found is not None:
+                slow[found[1] != POSITION].append(number)
+        return (
+            (np.flatnonzero(quick & ~at_stops), np.flatnonzero(quick & at_stops)),
+            (np.array(slow[0], np.int64), np.array(slow[1], np.int64)),
+        )
 
     def _read(self, message: RawMessage) -> tuple[Place, str, dict[str, Any]] | Dismissal:
         payload = message.payload
@@ -262,50 +241,35 @@ class HfpProcessor(Processor):
             return Dismissal(Cause.OTHER_EVENT, f"{event} is neither a position nor an event at a stop")
         return Dismissal(Cause.UNKNOWN_EVENT, f"HFP has no event {event[:20]!r}")
 
-    def _quickly(
-        self,
-        rows: _Rows,
-        messages: Sequence[RawMessage],
-        dismissed: dict[int, Dismissal],
-        cleared: Counter[str],
-        *,
-        stops: bool,
-    ) -> Iterator[pl.DataFrame]:
+    def _quickly(self, batch: _Batch, numbers: Numbers, *, stops: bool) -> Iterator[pl.DataFrame]:
         """Read payloads together; halve them until those that do not fit stand nearly alone."""
-        if not rows.numbers:
+        if not numbers.size:
             return
-        bodies, places = rows.distinct()
+        bodies, which = batch.bodies(numbers)
         columns = hfp_columns.read(bodies, stops=stops)
         if columns is None:
-            if len(rows.numbers) <= _FEW:
-                yield from self._slowly(rows, messages, dismissed, cleared, stops=stops)
+            if len(numbers) <= _FEW:
+                yield from self._slowly(batch, numbers, stops=stops)
             else:
-                for half in rows.halves():
-                    yield from self._quickly(half, messages, dismissed, cleared, stops=stops)
+                for half in np.array_split(numbers, 2):
+                    yield from self._quickly(batch, half, stops=stops)
             return
-        if len(bodies) < len(places):
-            columns = columns[places]
+        if len(bodies) < len(numbers):
+            columns = columns[which]
         if stops:
-            columns = columns.with_columns(pl.Series("event_type", [place.event for place in rows.places]))
-        yield from self._finished(columns, rows, messages, {}, dismissed, stops=stops)
+            events = [batch.places.events[place] for place in batch.places.which[numbers].tolist()]
+            columns = columns.hstack([pl.Series("event_type", events)])
+        yield from self._finished(batch, columns, numbers, {}, stops=stops)
 
-    def _slowly(
-        self,
-        rows: _Rows,
-        messages: Sequence[RawMessage],
-        dismissed: dict[int, Dismissal],
-        cleared: Counter[str],
-        *,
-        stops: bool,
-    ) -> Iterator[pl.DataFrame]:
+    def _slowly(self, batch: _Batch, numbers: Numbers, *, stops: bool) -> Iterator[pl.DataFrame]:
         """Read payloads one by one, and say what is wrong with which."""
-        kept, events, bodies = _Rows(), [], []
-        for number, payload in zip(rows.numbers, rows.payloads, strict=True):
-            found = self._read(messages[number])
+        kept, events, bodies = [], [], []
+        for number in numbers.tolist():
+            found = self._read(batch.messages[number])
             if isinstance(found, Dismissal):
-                dismissed[number] = found
+                batch.dismissed[number] = found
             else:
-                kept.add(number, found[0], payload)
+                kept.append(number)
                 events.append(found[1])
                 bodies.append(found[2])
         if not bodies:
@@ -320,62 +284,43 @@ class HfpProcessor(Processor):
                 if self.settings.bad_fields == "dismiss":
                     bad.setdefault(row, Dismissal(Cause.BAD_VALUE, f"{column.key}: {text}"))
                 else:
-                    cleared[column.key] += 1
+                    batch.cleared[column.key] += 1
         if stops:
             columns["event_type"] = pl.Series(events, dtype=pl.String)
-        yield from self._finished(pl.DataFrame(columns), kept, messages, bad, dismissed, stops=stops)
+        yield from self._finished(batch, pl.DataFrame(columns), np.array(kept), bad, stops=stops)
 
     def _finished(
-        self,
-        columns: pl.DataFrame,
-        rows: _Rows,
-        messages: Sequence[RawMessage],
-        bad: dict[int, Dismissal],
-        dismissed: dict[int, Dismissal],
-        *,
-        stops: bool,
+        self, batch: _Batch, columns: pl.DataFrame, numbers: Numbers, bad: dict[int, Dismissal], *, stops: bool
     ) -> Iterator[pl.DataFrame]:
         """Add what topics and arrivals say; rows that turn out to be no events are dismissed."""
-        numbers = rows.numbers
-        taken = [messages[number] for number in numbers]
-        arrival, shift, copy = _times(taken)
-        place = dict(zip(Place._fields, zip(*rows.places, strict=True), strict=True))
-        names = ("journey_type", "temporal_type", "mode", "headsign", "next_stop")
-        frame = columns.with_columns(
-            pl.Series("operator", place["operator"], dtype=pl.Int32),
-            (pl.Series(place["vehicle"], dtype=pl.Int64) + copy * COPY_STEP).cast(pl.Int32).alias("vehicle_number"),
-            pl.Series(_NUMBER_COLUMN, numbers, dtype=pl.Int64),
-            *(safe_texts(list(place[name])).alias(name) for name in names),
-        ).with_columns(
-            arrival.cast(INSTANT).alias("ingestion_time"),
-            (pl.col("event_time") + shift).cast(INSTANT),
-            (pl.col("operator").cast(pl.String) + "/" + pl.col("vehicle_number").cast(pl.String)).alias("vehicle_id"),
-            *(_moved(name, shift) for name in ("scheduled_arrival", "scheduled_departure") if stops),
-            # Half of a position is none.
-            *(
-                pl.when(pl.col("latitude").is_not_null() & pl.col("longitude").is_not_null()).then(name).alias(name)
-                for name in ("latitude", "longitude")
-            ),
-        )
+        messages = batch.messages
+        times = {_ARRIVAL: messages.arrivals, _SHIFT: messages.shifts, _COPY: messages.copies}
+        frame = columns.hstack(
+            [
+                *batch.places.columns(numbers),
+                *(pl.Series(name, values[numbers]) for name, values in times.items()),
+                pl.Series(_NUMBER_COLUMN, numbers),
+            ]
+        ).select(_EVENTS[stops])
         self._judge(frame, bad)
         if bad:
             for row, dismissal in bad.items():
-                dismissed[numbers[row]] = dismissal
+                batch.dismissed[int(numbers[row])] = dismissal
             frame = frame.filter(pl.Series([row not in bad for row in range(len(numbers))], dtype=pl.Boolean))
+        frame.drop_in_place(_LATE)
         if frame.height:
-            schema = _STOP_SCHEMA if stops else _POSITION_SCHEMA
-            yield frame.select("event_time", "ingestion_time", *schema.names(), _NUMBER_COLUMN)
+            yield frame
 
     def _judge(self, frame: pl.DataFrame, bad: dict[int, Dismissal]) -> None:
         """Dismiss rows that the settings do not allow: clocks that are far off, lost positions."""
-        late_by = (pl.col("ingestion_time") - pl.col("event_time")).dt.total_microseconds()
-        wrong_clock = late_by < -self._ahead
+        late = pl.col(_LATE)
+        wrong = late < -self._ahead
         if self._behind is not None:
-            wrong_clock |= late_by > self._behind
+            wrong |= late > self._behind
         if self.settings.null_positions == "dismiss":
-            wrong_clock |= pl.col("latitude").is_null()
-        odd = frame.with_row_index("row").filter(wrong_clock).select("row", late_by.alias("late_by"))
-        for row, behind in odd.iter_rows():
+            wrong |= pl.col("latitude").is_null()
+        rows = frame.select(wrong.arg_true()).to_series()
+        for row, behind in zip(rows.to_list(), frame[_LATE].gather(rows).to_list(), strict=True):
             if behind < -self._ahead:
                 found = Dismissal(Cause.CLOCK_AHEAD, f"the event time is {-behind / 1e6:,.3f} s after the arrival")
             elif self._behind is not None and behind > self._behind:
@@ -385,55 +330,24 @@ class HfpProcessor(Processor):
             bad.setdefault(row, found)
 
 
-class _Rows:
-    """Messages that become one frame: their numbers in the batch, what their topics say, and their payloads."""
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Messages that are looked at together, and what was found out about them.
 
-    __slots__ = ("numbers", "payloads", "places")
+    Args:
+        messages: The messages.
+        places: What their topics say.
+        dismissed: Number of the message to the reason why it is no event.
+        cleared: Field name to how many of its values were left out.
+    """
 
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.places: list[Place] = []
-        self.payloads: list[bytes] = []
+    messages: Messages
+    places: Places
+    dismissed: dict[int, Dismissal] = field(default_factory=dict)
+    cleared: Counter[str] = field(default_factory=Counter)
 
-    @classmethod
-    def pair(cls) -> tuple[_Rows, _Rows]:
-        """For positions, and for events at stops."""
-        return cls(), cls()
-
-    def add(self, number: int, place: Place, payload: bytes) -> None:
-        self.numbers.append(number)
-        self.places.append(place)
-        self.payloads.append(payload)
-
-    def distinct(self) -> tuple[list[bytes], list[int]]:
-        """The bodies of the payloads, those of copies once; and which of them each message has."""
-        bodies: list[bytes] = []
-        which: list[int] = []
-        before = None
-        for payload, place in zip(self.payloads, self.places, strict=True):
-            if payload is not before:
-                bodies.append(payload[len(place.event) + 4 : -1])
-                before = payload
-            which.append(len(bodies) - 1)
-        return bodies, which
-
-    def halves(self) -> Iterator[_Rows]:
-        middle = len(self.numbers) // 2
-        for part in (slice(None, middle), slice(middle, None)):
-            half = _Rows()
-            half.numbers, half.places = self.numbers[part], self.places[part]
-            half.payloads = self.payloads[part]
-            yield half
-
-
-def _times(messages: list[RawMessage]) -> tuple[pl.Series, pl.Series, pl.Series]:
-    """Arrivals, shifts and copy numbers."""
-    _, _, *numbers = zip(*messages, strict=True)
-    arrival, shift, copy = (pl.Series(part, dtype=pl.Int64) for part in numbers)
-    return arrival, shift, copy
-
-
-def _moved(name: str, shift: pl.Series) -> pl.Expr:
-    """A time, moved; a hostile one may leave the years that can be written, and is left out then."""
-    moved = pl.col(name).cast(pl.Int64) + shift
-    return pl.when(moved.is_between(*SHOWABLE)).then(moved).cast(INSTANT).alias(name)
+    def bodies(self, numbers: Numbers) -> tuple[list[bytes], Numbers]:
+        """The bodies of payloads that begin as they should, those of copies once; and which of them each has."""
+        payloads = [self.messages.payloads[number] for number in numbers.tolist()]
+        new = np.fromiter(map(is_not, payloads, chain((None,), payloads)), np.bool_, len(payloads))
+        return [payload[payload.index(b"{", 1) : -1] for payload in compress(payloads, new)], np.cumsum(new) - 1
