@@ -59,6 +59,7 @@ _MAX_COPY = (2**31 - 1) // COPY_STEP - 1
 
 #: What a payload begins with that can be read with many others.
 _BEGINNINGS = {event: b'{"%b":{' % event.encode() for event in (POSITION, *AT_STOPS)}
+_POSITION_BODY = len(_BEGINNINGS[POSITION]) - 1
 #: Down to so many payloads are halved to find those that cannot.
 _FEW = 16
 _NUMBER_COLUMN = "\0number"
@@ -245,7 +246,7 @@ class HfpProcessor(Processor):
         """Read payloads together; halve them until those that do not fit stand nearly alone."""
         if not numbers.size:
             return
-        bodies, which = batch.bodies(numbers)
+        bodies, which = batch.bodies(numbers, stops=stops)
         columns = hfp_columns.read(bodies, stops=stops)
         if columns is None:
             if len(numbers) <= _FEW:
@@ -313,14 +314,16 @@ class HfpProcessor(Processor):
 
     def _judge(self, frame: pl.DataFrame, bad: dict[int, Dismissal]) -> None:
         """Dismiss rows that the settings do not allow: clocks that are far off, lost positions."""
-        late = pl.col(_LATE)
+        late = frame[_LATE]
         wrong = late < -self._ahead
         if self._behind is not None:
             wrong |= late > self._behind
         if self.settings.null_positions == "dismiss":
-            wrong |= pl.col("latitude").is_null()
-        rows = frame.select(wrong.arg_true()).to_series()
-        for row, behind in zip(rows.to_list(), frame[_LATE].gather(rows).to_list(), strict=True):
+            wrong |= frame["latitude"].is_null()
+        if not wrong.any():
+            return
+        rows = wrong.arg_true()
+        for row, behind in zip(rows, late.gather(rows), strict=True):
             if behind < -self._ahead:
                 found = Dismissal(Cause.CLOCK_AHEAD, f"the event time is {-behind / 1e6:,.3f} s after the arrival")
             elif self._behind is not None and behind > self._behind:
@@ -346,8 +349,13 @@ class _Batch:
     dismissed: dict[int, Dismissal] = field(default_factory=dict)
     cleared: Counter[str] = field(default_factory=Counter)
 
-    def bodies(self, numbers: Numbers) -> tuple[list[bytes], Numbers]:
+    def bodies(self, numbers: Numbers, *, stops: bool) -> tuple[list[bytes], Numbers]:
         """The bodies of payloads that begin as they should, those of copies once; and which of them each has."""
         payloads = [self.messages.payloads[number] for number in numbers.tolist()]
         new = np.fromiter(map(is_not, payloads, chain((None,), payloads)), np.bool_, len(payloads))
-        return [payload[payload.index(b"{", 1) : -1] for payload in compress(payloads, new)], np.cumsum(new) - 1
+        different = compress(payloads, new)
+        if stops:
+            bodies = [payload[payload.index(b"{", 1) : -1] for payload in different]
+        else:
+            bodies = [payload[_POSITION_BODY:-1] for payload in different]
+        return bodies, np.cumsum(new) - 1

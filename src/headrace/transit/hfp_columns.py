@@ -30,7 +30,7 @@ _TIMES = {"scheduled_arrival": "ttarr", "scheduled_departure": "ttdep"}
 #: The fields that are read, in the order in which vehicles write them: what comes as expected is found faster.
 _ORDER = (
     "desi", "dir", "oper", "tst", "spd", "hdg", "lat", "long", "acc", "dl", "odo", "drst", "oday", "jrn", "line",
-    "start", "loc", "stop", "route", "occu", "seq", "ttarr", "ttdep", "label",
+    "start", "loc", "stop", "route", "occu", "ttarr", "ttdep", "seq", "label",
 )  # fmt: skip
 #: In year 0, which Arrow has and others do not, it may be year 1 already in UTC.
 _SHOWABLE = (SHOWABLE[0] + 86_400_000_000, SHOWABLE[1])
@@ -82,8 +82,10 @@ def _checks(*, stops: bool) -> list[pl.Expr]:
     ]
 
 
-_COLUMNS = {stops: _columns(stops=stops) for stops in (False, True)}
-_CHECKS = {stops: pl.all_horizontal(_checks(stops=stops)) for stops in (False, True)}
+_FIT = "\0fit"
+_COLUMNS = {
+    stops: [*_columns(stops=stops), pl.all_horizontal(_checks(stops=stops)).alias(_FIT)] for stops in (False, True)
+}
 
 
 def read(bodies: list[bytes], *, stops: bool) -> pl.DataFrame | None:
@@ -113,9 +115,8 @@ def read(bodies: list[bytes], *, stops: bool) -> pl.DataFrame | None:
         return None
     raw = pl.from_arrow(table)
     assert isinstance(raw, pl.DataFrame)  # noqa: S101  a table never becomes a Series
-    if not raw.select(_CHECKS[stops]).item():
-        return None
-    return raw.select(_COLUMNS[stops])
+    found = raw.select(_COLUMNS[stops])
+    return found if found.drop_in_place(_FIT).all() else None
 
 
 def _is_utf8(content: bytes) -> bool:

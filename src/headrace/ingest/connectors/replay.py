@@ -57,7 +57,7 @@ class ReplaySettings:
     storage: dict[str, str | int | float | bool] = field(default_factory=dict)
     speed: float = 1.0
     plan: ReplayPlan = field(default_factory=ReplayPlan)
-    batch_size: int = 5000
+    batch_size: int = 20_000
 
     def __post_init__(self) -> None:
         if not self.paths:
