@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import json
 import logging
-import pickle
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from headrace.broker import Connection
+    from headrace.spark.packed import Packed
     from headrace.spark.records import Writer
     from headrace.spark.sink import Outgoing, Sink
     from headrace.stream import Delivery
@@ -66,31 +65,18 @@ class Order:
     token: str
     run: str
 
-    def to_bytes(self) -> bytes:
-        """Give the order in a form that is made once and travels with every batch."""
-        from pyspark import cloudpickle  # jobs may hold functions of the user's own script
-
-        packed: bytes = cloudpickle.dumps(self)  # type: ignore[no-untyped-call]
-        return packed
-
-
-@lru_cache(maxsize=4)
-def _order(packed: bytes) -> Order:
-    order: Order = pickle.loads(packed)  # noqa: S301 - it comes from our own driver, as the function around it does
-    return order
-
 
 @dataclass(frozen=True)
 class TaskWriter:
     """What each task does after the last stage.
 
     Args:
-        packed: The order, packed.
+        order: What it needs to know.
         batch: The batch's number.
         jobs: The jobs whose results tasks write.
     """
 
-    packed: bytes = field(repr=False)
+    order: Packed[Order] = field(repr=False)
     batch: int
     jobs: tuple[str, ...]
 
@@ -100,7 +86,7 @@ class TaskWriter:
 
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        order = _order(self.packed)
+        order = self.order.open()
         mine: dict[int, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
         for batch in batches:
             rest = []

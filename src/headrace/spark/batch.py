@@ -19,6 +19,7 @@ from headrace.events import Codec
 from headrace.spark.arrow_stage import ArrowStage
 from headrace.spark.exchange import SPARK_SCHEMA, frames, output_kind
 from headrace.spark.kafka_source import KafkaPlan, range_rows
+from headrace.spark.packed import Packed
 from headrace.spark.query import source_topics
 from headrace.spark.work import StageWork, group_turn
 from headrace.time.instants import BEGINNING
@@ -85,7 +86,7 @@ def run_batch(
     pipelines = {job.name: job.pipeline for job in ordered}
     known = dict.fromkeys(pipelines, BEGINNING)
     stage = ArrowStage(pipelines, key_groups, Codec(), known)
-    plan = KafkaPlan(connection, topics, stage, tasks=spark.sparkContext.defaultParallelism)
+    plan = KafkaPlan(connection, topics, Packed.of(stage), tasks=spark.sparkContext.defaultParallelism)
     rows = range_rows(spark, plan, _ranges(LogEnds(connection), topics, start, end))
     admin = Topics(connection)
     partitions = {name: len(admin.get(name).partitions) for name in topics}

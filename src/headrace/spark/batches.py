@@ -14,6 +14,7 @@ from headrace.spark.apart import WRITTEN, Order, TaskWriter
 from headrace.spark.arrow_stage import WATERMARKS
 from headrace.spark.exchange import SPARK_SCHEMA
 from headrace.spark.kafka_source import backlog_of
+from headrace.spark.packed import Packed
 from headrace.spark.progress import BatchDone, StateChange
 from headrace.spark.records import steps_of
 from headrace.time.instants import BEGINNING
@@ -92,7 +93,7 @@ class Batches:
         self._absent = absent
         self._warm = False
         self._counters: dict[str, dict[str, int]] = {}
-        self._order = Order(
+        order = Order(
             connection.portable(),
             tuple(writers),
             deliveries.modes,
@@ -101,7 +102,8 @@ class Batches:
             deliveries.query,
             token,
             deliveries.run,
-        ).to_bytes()
+        )
+        self._order = Packed.of(order)
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Run a batch and write what came out of it; Spark calls this."""

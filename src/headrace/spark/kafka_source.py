@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from headrace.broker.ranges import LogEnds, Place, Range, lost, shared_reader
 from headrace.spark.exchange import SPARK_SCHEMA
+from headrace.spark.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.broker import Connection
     from headrace.spark.advice import AdviceFile
     from headrace.spark.arrow_stage import ArrowStage
+    from headrace.spark.packed import Packed
 
 #: Without events, time makes a batch this often, in microseconds.
 BEAT = 1_000_000
@@ -68,36 +70,25 @@ class KafkaPlan:
     Args:
         connection: How to reach Kafka.
         topics: What to read.
-        stage: What tasks do with it.
+        stage: What tasks do with it; what it has learnt of the schemas stays in the process.
         tasks: How many tasks run side by side.
         starting: Where a query without a checkpoint begins; a number is a time in microseconds.
         beginning: Where that is noted: a first batch that is repeated must begin where it did.
         advice: Where the driver tells how to plan batches; None: each reads all that is there.
-        token: Names this plan among all.
     """
 
     connection: Connection
     topics: tuple[str, ...]
-    stage: ArrowStage
+    stage: Packed[ArrowStage]
     tasks: int
     starting: Starting = "earliest"
     beginning: Path | None = None
     advice: AdviceFile | None = None
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def read(self, reading: Reading) -> Iterator[pa.RecordBatch]:
         """Read one task's part."""
-        yield self._kept_stage()(shared_reader(self.connection).read(reading.ranges), reading.now)
-
-    def _kept_stage(self) -> ArrowStage:
-        """Give the stage of the first task of this plan in this process: what it has learnt of the schemas stays."""
-        if self.token not in _stages:
-            _stages.clear()
-            _stages[self.token] = self.stage
-        return _stages[self.token]
-
-
-_stages: dict[str, ArrowStage] = {}
+        settle()
+        yield self.stage.open()(shared_reader(self.connection).read(reading.ranges), reading.now)
 
 
 class KafkaStreamReader(DataSourceStreamReader):

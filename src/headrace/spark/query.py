@@ -8,6 +8,7 @@ from headrace.spark.arrow_stage import ArrowStage
 from headrace.spark.exchange import SPARK_SCHEMA
 from headrace.spark.isolation import Attendance
 from headrace.spark.kafka_source import KafkaPlan, stream_rows
+from headrace.spark.packed import Packed
 from headrace.spark.spread import spread_expression
 from headrace.spark.stateful_stage import StatefulStage
 from headrace.spark.work import StageWork
@@ -100,7 +101,7 @@ def streaming_query(
     plan = KafkaPlan(
         connection,
         source_topics(jobs),
-        ArrowStage({job.name: job.pipeline for job in jobs}, groups, codec, attendance=present),
+        Packed.of(ArrowStage({job.name: job.pipeline for job in jobs}, groups, codec, attendance=present)),
         tasks=spark.sparkContext.defaultParallelism,
         starting=starting,
         beginning=beginning,

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from headrace.spark.packed import Packed
 from headrace.spark.spread import group_of
 from headrace.spark.stored import from_store, to_store
+from headrace.spark.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,10 +49,12 @@ class StatefulStage(StatefulProcessor):
     """Runs the work of one stage in Spark's stateful operator."""
 
     def __init__(self, work: StageWork) -> None:
-        self._work = work
+        self._packed = Packed.of(work)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state; called once per task."""
+        settle()
+        self._work = self._packed.open()
         self._store = handle.getMapState("segments", "name string", "value binary")
 
     def handleInputRows(  # noqa: N802 - Spark's name
