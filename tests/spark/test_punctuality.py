@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.events import VehiclePosition
 from headrace.spark.advice import Advice, AdviceFile
 from headrace.spark.kafka_source import KafkaPlan, KafkaStreamReader
+from headrace.spark.packed import Packed
 from headrace.spark.punctuality import Punctuality
 from headrace.stream import Job, Stream
 from headrace.time import bounded
@@ -84,14 +85,40 @@ def test_a_short_cadence_gives_batches_the_patience_of_the_cadence() -> None:
     assert 0 < quick < 100 * MS < paced < 500 * MS
 
 
+def _reader(broker: EmbeddedBroker, **settings: Any) -> KafkaStreamReader:
+    return KafkaStreamReader(KafkaPlan(broker.connection, (), stage=Packed(b""), tasks=1, **settings))
+
+
+def _planned(reader: KafkaStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    """Ask as Spark does, again and again, until there is a batch."""
+    while (end := reader.latestOffset(start, None)) == start:
+        pass
+    return end
+
+
 @pytest.mark.broker
 def test_the_source_plans_no_batch_before_the_windows_are_due(broker: EmbeddedBroker, tmp_path: Path) -> None:
     advice = AdviceFile(tmp_path / "advice")
-    plan = KafkaPlan(broker.connection, (), stage=None, tasks=1, advice=advice)  # type: ignore[arg-type]
-    reader = KafkaStreamReader(plan)
-    start = {"offsets": {}, "now": time.time_ns() // 1_000 - 2 * S}
-    due = time.time_ns() // 1_000 + 200 * MS
+    reader = _reader(broker, advice=advice)
+    start = {"offsets": {}, "now": _now() - 2 * S}
+    due = _now() + 200 * MS
     advice.write(Advice(most=1_000, due=due, patience=500 * MS))
-    assert reader.latestOffset(start, None)["now"] >= due
+    assert reader.latestOffset(start, None) == start
+    assert _planned(reader, start)["now"] >= due
     advice.write(Advice(most=1_000, due=due + 3_600 * S, patience=500 * MS))
     assert reader.latestOffset(start, None)["now"] < due + 3_600 * S
+
+
+@pytest.mark.broker
+def test_the_source_keeps_the_cadence_whatever_the_clock_says(broker: EmbeddedBroker) -> None:
+    reader = _reader(broker, cadence=3_600.0)
+    start = {"offsets": {}, "now": _now() - 2 * S}
+    end = reader.latestOffset(start, None)
+    assert end != start
+    for clock in (end["now"] - 7_200 * S, end["now"] - 2 * S):
+        later = {"offsets": {}, "now": clock}
+        assert reader.latestOffset(later, None) == later
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: Messages taken from the client at once: more do not fit the processor's caches.
 _POLL = 10_000
 _POLL_SECONDS = 0.01
+#: When a broker does not know where a partition ends, it is asked again after this time.
+_AGAIN_SECONDS = 0.05
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 _NO_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 _GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001
@@ -296,7 +298,7 @@ class LogEnds:
 
     def ends(self, places: Sequence[Place]) -> dict[Place, int]:
         """Tell the offset behind the last committed record of each partition."""
-        return self._ask(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._known(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def at(self, places: Sequence[Place], time: int) -> dict[Place, int]:
         """Tell the first offset that is not older than a time, in microseconds; the end where there is none."""
@@ -306,7 +308,23 @@ class LogEnds:
 
     def begins(self, places: Sequence[Place]) -> dict[Place, int]:
         """Tell the first offset that each partition still holds."""
-        return self._ask(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return self._known(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def _known(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, int]:
+        """Ask until there is an answer: a broker that has just come up may say that it does not know."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            found = self._ask(places, spec)
+            unknown = sorted(place for place, offset in found.items() if offset < 0)
+            if not unknown:
+                return found
+            if time.monotonic() > deadline:
+                topic, partition = unknown[0]
+                raise BrokerError(
+                    f"Kafka does not say where {topic} partition {partition} begins and ends",
+                    hint="Is the broker that leads the partition running?",
+                )
+            time.sleep(_AGAIN_SECONDS)
 
     def _ask(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, int]:
         asked = self._admin.list_offsets(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.broker import Connection
-    from headrace.spark.advice import AdviceFile
+    from headrace.spark.advice import Advice, AdviceFile
     from headrace.spark.arrow_stage import ArrowStage
     from headrace.spark.packed import Packed
 
@@ -75,6 +75,7 @@ class KafkaPlan:
         starting: Where a query without a checkpoint begins; a number is a time in microseconds.
         beginning: Where that is noted: a first batch that is repeated must begin where it did.
         advice: Where the driver tells how to plan batches; None: each reads all that is there.
+        cadence: Seconds from one batch to the next at least.
     """
 
     connection: Connection
@@ -84,6 +85,7 @@ class KafkaPlan:
     starting: Starting = "earliest"
     beginning: Path | None = None
     advice: AdviceFile | None = None
+    cadence: float = 0.0
 
     def read(self, reading: Reading) -> Iterator[pa.RecordBatch]:
         """Read one task's part."""
@@ -97,6 +99,7 @@ class KafkaStreamReader(DataSourceStreamReader):
     def __init__(self, plan: KafkaPlan) -> None:
         self._plan = plan
         self._checked = False
+        self._planned: float | None = None
         self._listed: list[Place] = []
         self._list_again = 0.0
 
@@ -129,14 +132,17 @@ class KafkaStreamReader(DataSourceStreamReader):
         """Plan the next batch; the same offset again means that there is none."""
         # Spark's limit is that of the start of the query; ours follows what batches took.
         advice = self._plan.advice.read() if self._plan.advice is not None else None
-        if advice is not None:
-            time.sleep(advice.wait(_now()) / 1e6)
+        early = self._early(advice)
+        time.sleep(min(early, _WAIT_SECONDS))
+        if early > _WAIT_SECONDS:
+            return start  # it will ask again; a query that is to stop is not kept waiting
         begin = self._begin(start)
         ends = self._wait_for_more(begin, start["now"])
         now = max(_now(), start["now"])
         if ends == begin and now - start["now"] < BEAT:
             return start
         most = None if advice is None else advice.most
+        self._planned = time.monotonic()
         return {"offsets": _by_topic(limited(begin, ends, most)), "now": now}
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -167,6 +173,15 @@ class KafkaStreamReader(DataSourceStreamReader):
         begin = _flat(start["offsets"])
         # A partition that was added since then begins at its beginning.
         return {place: begin.get(place, 0) for place in dict.fromkeys([*begin, *self._places])}
+
+    def _early(self, advice: Advice | None) -> float:
+        """Tell how many seconds too early it is for a batch: by the cadence, or for windows that end soon.
+
+        Spark could keep the cadence itself, but by a clock that may be set back: it would wait for that hour.
+        """
+        by_cadence = 0.0 if self._planned is None else self._planned + self._plan.cadence - time.monotonic()
+        by_windows = 0 if advice is None else advice.wait(_now()) / 1e6
+        return max(0.0, by_cadence, by_windows)
 
     def _wait_for_more(self, begin: dict[Place, int], since: int) -> dict[Place, int]:
         deadline = time.monotonic() + _WAIT_SECONDS

@@ -81,6 +81,7 @@ def streaming_query(
     starting: Starting = "earliest",
     beginning: Path | None = None,
     advice: AdviceFile | None = None,
+    cadence: float = 0.0,
     attendance: Attendance | None = None,
 ) -> DataFrame:
     """Put the whole plan together for a stream.
@@ -95,6 +96,7 @@ def streaming_query(
         starting: Where to begin without a checkpoint; a number is a time in microseconds.
         beginning: The file that remembers where that was.
         advice: Where the source is told how to plan batches; None: each reads all that is there.
+        cadence: Seconds from the planning of one batch to that of the next at least.
         attendance: Which jobs take part; None: all.
     """
     present = attendance or Attendance()
@@ -106,5 +108,6 @@ def streaming_query(
         starting=starting,
         beginning=beginning,
         advice=advice,
+        cadence=cadence,
     )
     return stateful(stream_rows(spark, plan), jobs, groups=groups, partitions=partitions, attendance=present)

@@ -348,6 +348,7 @@ class _Run:
             starting=options.starting,
             beginning=options.checkpoint / BEGINNING,
             advice=advice,
+            cadence=options.cadence_ms / 1e3,
             groups=options.key_groups,
             codec=codec,
             partitions={name: len(topics.held(name).partitions) for name in source_topics(self._jobs)},
@@ -374,8 +375,6 @@ class _Run:
         self._report(StateChange("warming", detail))
         writer = frame.writeStream.outputMode("update").foreachBatch(batches.write)
         writer = writer.option("checkpointLocation", str(options.checkpoint / "spark"))
-        if options.cadence_ms:
-            writer = writer.trigger(processingTime=f"{options.cadence_ms} milliseconds")
         query = writer.start()
         batches.query = query
         try:
