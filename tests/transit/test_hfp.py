@@ -187,6 +187,19 @@ def test_a_bad_message_costs_only_itself() -> None:
     assert result.events[0].frame["odometer"].to_list() == [25030, 1]
 
 
+def test_bad_messages_are_found_among_thousands() -> None:
+    bad = {0, 700, 701, 2998}
+    batch = [message("DEP" if n % 7 == 0 else "VP", odo=n, spd="fast" if n in bad else 1.5) for n in range(3000)]
+    # Vehicles send no spaces, and such payloads are read together.
+    batch = [sent._replace(payload=sent.payload.replace(b": ", b":")) for sent in batch]
+    batch[1500] = batch[1500]._replace(payload=batch[1500].payload.replace(b"1.5", b"1.5\n"))  # good JSON, two lines
+    result = HfpProcessor().process(batch)
+    assert set(result.dismissed) == bad
+    positions, stops = (part.frame["odometer"].to_list() for part in result.events)
+    assert positions == [n for n in range(3000) if n % 7 and n not in bad]
+    assert stops == [n for n in range(0, 3000, 7) if n not in bad]
+
+
 def test_bad_fields_can_be_cleared_instead() -> None:
     batch = [message(spd="fast", dir="x"), message(spd=5), message(spd=[])]
     result = HfpProcessor(HfpSettings(bad_fields="clear")).process(batch)

@@ -60,8 +60,8 @@ _MAX_COPY = (2**31 - 1) // COPY_STEP - 1
 #: What a payload begins with that can be read with many others.
 _BEGINNINGS = {event: b'{"%b":{' % event.encode() for event in (POSITION, *AT_STOPS)}
 _POSITION_BODY = len(_BEGINNINGS[POSITION]) - 1
-#: Down to so many payloads are halved to find those that cannot.
-_FEW = 16
+#: Down to so many payloads are halved to find those that cannot; fewer are sooner read one by one.
+_FEW = 256
 _NUMBER_COLUMN = "\0number"
 _LATE, _ARRIVAL, _SHIFT, _COPY = "\0late", "\0arrival", "\0shift", "\0copy"
 

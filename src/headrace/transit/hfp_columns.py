@@ -32,6 +32,8 @@ _ORDER = (
     "desi", "dir", "oper", "tst", "spd", "hdg", "lat", "long", "acc", "dl", "odo", "drst", "oday", "jrn", "line",
     "start", "loc", "stop", "route", "occu", "ttarr", "ttdep", "seq", "label",
 )  # fmt: skip
+#: So many bytes are read in one go; if there are more, on all cores.
+_BLOCK = 1 << 19
 #: In year 0, which Arrow has and others do not, it may be year 1 already in UTC.
 _SHOWABLE = (SHOWABLE[0] + 86_400_000_000, SHOWABLE[1])
 
@@ -105,7 +107,7 @@ def read(bodies: list[bytes], *, stops: bool) -> pl.DataFrame | None:
     # Escapes may hide half of a character, and Arrow does not look whether bytes are UTF-8.
     if b"\\" in joined or not _is_utf8(joined):
         return None
-    options = arrow_json.ReadOptions(use_threads=False, block_size=len(joined) + 1)
+    options = arrow_json.ReadOptions(use_threads=len(joined) > _BLOCK, block_size=_BLOCK)
     try:
         table = arrow_json.read_json(pa.BufferReader(joined), read_options=options, parse_options=_PARSE[stops])
     except pa.ArrowInvalid:
