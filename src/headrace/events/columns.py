@@ -8,7 +8,7 @@ becomes a dead letter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -124,7 +124,7 @@ def _spans(column: pa.StructArray) -> tuple[pa.Array, NDArray[np.bool_] | None]:
 
 def _seconds_and_nanos(column: pa.StructArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     # Under a missing timestamp the numbers may be missing too, and NumPy has no missing integers.
-    seconds, nanos = (pc.fill_null(child, 0).to_numpy(zero_copy_only=False) for child in _children(column))
+    seconds, nanos = (_numbers(child) for child in _children(column))
     return seconds, nanos.astype(np.int64)
 
 
@@ -218,6 +218,8 @@ def _unfinish_column(layout: Layout, node: Node, column: pa.Array) -> pa.Array:
         if node.nullable or not array.null_count:
             return array
         return pc.fill_null(array, _defaults(array.type, 1)[0])
+    if column.null_count == len(column):  # Arrow takes long to fill in lists one by one
+        return _defaults(node.raw_field().type, len(column))
     if column.null_count:  # protobuf knows no missing list, only an empty one
         column = pc.fill_null(column, pa.scalar([], column.type))
     values = _unfinish_elements(layout, node, column.flatten())
@@ -248,7 +250,7 @@ def _unfinish_elements(layout: Layout, node: Node, column: pa.Array) -> pa.Array
 
 
 def _pairs(layout: Layout, node: Node, column: pa.Array, mask: pa.Array | None) -> pa.Array:
-    micros = pc.fill_null(column.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    micros = _numbers(column.view(pa.int64()))
     if node.kind == "instant":
         seconds, low, high = micros // MICROS, MIN_SECONDS, MAX_SECONDS
     else:
@@ -300,8 +302,15 @@ def _children(column: pa.StructArray) -> Iterable[pa.Array]:
     return (column.field(index) for index in range(column.type.num_fields))
 
 
+def _numbers(column: pa.Array) -> NDArray[Any]:
+    """The values of a column of numbers, 0 where there is none."""
+    filled = pc.fill_null(column, 0) if column.null_count else column
+    numbers: NDArray[Any] = filled.to_numpy(zero_copy_only=False)
+    return numbers
+
+
 def _zero_based_offsets(column: pa.ListArray) -> NDArray[np.int32]:
-    lengths = pc.fill_null(column.value_lengths(), 0).to_numpy(zero_copy_only=False)
+    lengths = _numbers(column.value_lengths())
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int32)
 
 
