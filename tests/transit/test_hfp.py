@@ -150,6 +150,8 @@ def test_fields_may_be_missing() -> None:
         (message(tst=None, tsi=None), Cause.MISSING_FIELD),
         (message(tst="yesterday"), Cause.BAD_VALUE),
         (message(tst=7), Cause.BAD_VALUE),
+        (message(tst="2024-02-3T16:32:59.931Z"), Cause.BAD_VALUE),
+        (message(tst=" 2024-02-13T16:32:59.931Z"), Cause.BAD_VALUE),
         (message(tst="0000-01-01T00:00:00.000Z"), Cause.BAD_VALUE),
         (message(tst=None, tsi=10**30), Cause.BAD_VALUE),
         (message(tst=None, tsi=True), Cause.BAD_VALUE),
