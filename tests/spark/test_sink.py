@@ -184,6 +184,21 @@ class TestApart:
             self.bring_out(place, old, 1, "b")
         assert place.seen() == Counter("a")
 
+    def test_a_task_of_an_earlier_run_does_not_take_its_id_from_the_later_one(self, place: Place) -> None:
+        old = self.order(place, self.deliveries(place))
+        self.bring_out(place, old, 0, "a")
+        zombie, apart._open = apart._open, {}
+        new = self.order(place, self.deliveries(place))
+        self.bring_out(place, new, 1, "b")
+        worker, apart._open = apart._open, zombie
+        with pytest.raises(FencedError, match="another run"):
+            self.bring_out(place, old, 1, "never")
+        apart._open = worker
+        kept = dict(worker)
+        assert self.bring_out(place, new, 2, "c")
+        assert apart._open == kept, "nobody was fenced"
+        assert place.seen() == Counter("abc")
+
     def test_an_open_transaction_of_a_killed_task_holds_nobody_up(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:

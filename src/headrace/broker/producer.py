@@ -263,8 +263,9 @@ class Producer:
         """End at once, and drop what is still buffered."""
         self._discarded = True
         self._client.purge()
-        # A transaction that cannot be given up any more ends by its time-out; nobody needs to hear of that.
-        with contextlib.suppress(KafkaException), warnings.catch_warnings():
+        # A transaction that cannot be given up any more ends by its time-out; nobody needs to hear of that. The client
+        # may call back with an exception pending, which Python calls a SystemError.
+        with contextlib.suppress(KafkaException, SystemError), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             self._client.flush(1)
             self._client.close()

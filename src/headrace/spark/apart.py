@@ -24,6 +24,7 @@ from headrace.broker.producer import FencedError
 from headrace.spark.delivery import author_name
 from headrace.spark.exchange import ARROW_SCHEMA, holds_rows
 from headrace.spark.sink import Author, make_sink
+from headrace.spark.tokens import read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -149,6 +150,8 @@ def bring_out(
             _forget(name)
             if attempt == _ATTEMPTS:
                 raise
+            # Who takes an id from a later run and is killed then leaves it a transaction that hides its tokens.
+            author.check(read_tokens(order.connection, [author.of]))
             log.info("another process took %s over; taking it back", name)
         except BaseException:
             # Whether the batch is out can only be told after the id was taken anew.

@@ -24,7 +24,7 @@ from headrace.spark import faults
 from headrace.spark.tokens import Token, read_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.broker import Connection
     from headrace.stream import Delivery
@@ -96,6 +96,18 @@ class Author:
         """Make the token of a batch."""
         return Token(self.token, batch, self.run, self.jobs)
 
+    def check(self, found: Mapping[str, Token]) -> None:
+        """See in the last tokens that the run is still the one that writes.
+
+        Raises:
+            FencedError: A later run of the query has begun.
+        """
+        newest = found.get(self.of)
+        if newest is not None and newest.run != self.run:
+            raise FencedError(
+                f"another run of {self.of} has begun; this one may write no more", hint="Run a job in one place only."
+            )
+
 
 class _Tokened:
     """A transactional producer under an author's name, and the last token of that author."""
@@ -118,12 +130,7 @@ class _Tokened:
         self._transactions.prepare()
         # Only now is it certain that nobody else adds a token: the one who wrote before is fenced.
         found = read_tokens(self._connection, [author.name, *([author.of] if author.of else [])])
-        newest = found.get(author.of)
-        if newest is not None and newest.run != author.run:
-            raise FencedError(
-                f"another run of {author.of} has begun; this one may write no more",
-                hint="Run a job in one place only.",
-            )
+        author.check(found)
         mine = found.get(author.name)
         self._last = mine.batch if mine is not None and mine.token == author.token else -1
         if not author.of:
