@@ -84,6 +84,12 @@ SHOWN = (
     ),
     Shown(
         "ingest",
+        "recorded HFP messages from a file into Kafka as events, one ingester",
+        ("results", "file replay to Kafka", "per_second"),
+        "messages/s",
+    ),
+    Shown(
+        "ingest",
         "simulated events straight into Kafka, one process",
         ("results", "simulator straight to Kafka", "per_second"),
         "events/s",

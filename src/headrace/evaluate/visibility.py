@@ -35,8 +35,8 @@ ReaderKind = Literal["committed", "uncommitted"]
 SCHEMA = pl.Schema({"job": pl.String(), "due": INSTANT, "seen": INSTANT, "rows": pl.Int64()})
 
 _READ = 5_000
-#: So many results are decoded together.
-_TOGETHER = 10_000
+#: So many results may wait to be decoded.
+_MOST = 200_000
 
 
 class ResultWatch:
@@ -88,18 +88,21 @@ class ResultWatch:
                     records = consumer.read(limit=_READ, timeout=0.2)
                     if records:
                         self._note(records, wall())
+                    else:
+                        with self._lock:
+                            self._digest()
         except BrokerError as problem:
             self._problem = problem
 
     def _note(self, records: list[Record], now: int) -> None:
-        """Keep what came and when; it is read later, many at once, since who measures should take little time."""
+        """Keep what came and when; it is decoded when nothing comes, since what comes meanwhile would be seen late."""
         with self._lock:
             for record in records:
                 if record.value is not None:
                     waiting = self._waiting.setdefault(record.topic, Waiting())
                     waiting.values.append(record.value)
                     waiting.seen.append(now)
-            if sum(len(waiting.values) for waiting in self._waiting.values()) >= _TOGETHER:
+            if sum(len(waiting.values) for waiting in self._waiting.values()) >= _MOST:
                 self._digest()
 
     def _digest(self) -> None:
