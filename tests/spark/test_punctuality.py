@@ -45,7 +45,7 @@ def _told(
 @pytest.mark.parametrize("window", [sliding("30s", every="5s"), tumbling("5s")], ids=["sliding", "tumbling"])
 def test_the_end_of_the_next_window_is_foreseen_by_how_far_the_watermark_is_behind(window: object) -> None:
     punctuality = Punctuality({"counts": _pipeline(window)})
-    # The last watermark is 100.45 s; the end of the next window, 105 s, is passed 1.1 s later: of 1.2 s there was but one.
+    # The watermark is 100.45 s; the end of the next window, 105 s, is passed 1.1 s later: of 1.2 s there was but one.
     due, patience = _told(punctuality, behind=[1_100 * MS, 1_200 * MS, 1_080 * MS, 1_050 * MS])
     assert due is not None
     assert 106_100 * MS < due <= 106_110 * MS
