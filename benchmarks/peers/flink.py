@@ -33,7 +33,7 @@ def output_topic(job: str) -> str:
     return f"flink.{job}"
 
 
-def start(broker: EmbeddedBroker, job: str, *, directory: Path, begin: str, memory: str = "3g") -> Part:
+def start(broker: EmbeddedBroker, job: str, *, directory: Path, begin: str, memory: str = "10g") -> Part:
     """Start a job.
 
     Args:

@@ -121,6 +121,17 @@ def test_the_figures(evaluation: Path) -> None:
     assert told["conditions"]["cores"] >= 1
 
 
+def test_the_highest_volume_that_the_search_found_is_told_like_the_planned_ones(evaluation: Path) -> None:
+    made(evaluation, PLAN.search_trial(2), 9)
+    page = write_report(evaluation, Campaign(PLAN, evaluation).records()).read_text()
+    told = json.loads((evaluation / "summary.json").read_text())
+    assert [(each["volume"], each["searched"]) for each in told["volumes"]] == [(1, False), (2, True), (4, False)]
+    found = told["volumes"][1]["jobs"]["vehicle-distribution"]["results"]["committed"]
+    assert found["p50"]["value"] == pytest.approx(2.0)
+    assert "at 2,800 events/s" in told["readme"][0]["what"], "the front page shows what was planned"
+    assert "<td>2 x</td><td>vehicle-distribution</td>" in page
+
+
 def test_the_page_holds_everything_itself(evaluation: Path) -> None:
     page = write_report(evaluation, Campaign(PLAN, evaluation).records()).read_text()
     assert page.count("<svg") == 4

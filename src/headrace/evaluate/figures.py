@@ -39,13 +39,15 @@ def summary(
         failures: Trials that failed.
     """
     kept = json.loads((directory / "plan.json").read_text("utf-8"))
-    volumes = sorted({record["volume"] for record in records if not record["searching"]})
     held, lost = held_and_lost(list(records))
+    best = max(held, default=None)
+    planned = {record["volume"] for record in records if not record["searching"]}
+    volumes = sorted(planned | ({best} if best is not None else set()))
     told = {
         "plan": kept["plan"],
         "conditions": kept["conditions"],
         "volumes": [volume_figures(directory, records, volume) for volume in volumes],
-        "highest": {"held": max(held, default=None), "not_held": sorted(lost)},
+        "highest": {"held": best, "not_held": sorted(lost)},
         "sizes": _sizes(directory),
         "trials": [
             {name: record[name] for name in ("name", "valid", "held", "reasons", "warnings")} for record in records
@@ -56,13 +58,15 @@ def summary(
 
 
 def volume_figures(directory: Path, records: Sequence[dict[str, Any]], volume: float) -> dict[str, Any]:
-    """Sum up the trials of one volume; those that are not valid are only counted."""
-    every = [record for record in records if record["volume"] == volume and not record["searching"]]
+    """Sum up the trials of one volume; those that are not valid are only counted, those of the search if no others."""
+    found = [record for record in records if record["volume"] == volume]
+    every = [record for record in found if not record["searching"]] or found
     valid = [record for record in every if record["valid"]]
     jobs = list(every[0]["latency"])
     return {
         "volume": volume,
         "rate": every[0]["rate"],
+        "searched": every[0]["searching"],
         "trials": len(every),
         "valid": len(valid),
         "held": sum(bool(record["held"]) for record in valid),
@@ -119,7 +123,7 @@ def markers(directory: Path, record: dict[str, Any]) -> pl.DataFrame:
 
 def readme_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
     """Choose the figures that the front page shows: those of the highest planned volume with a valid trial."""
-    usable = [volume for volume in told["volumes"] if volume["valid"]]
+    usable = [volume for volume in told["volumes"] if volume["valid"] and not volume["searched"]]
     if not usable:
         return []
     top = usable[-1]
