@@ -53,9 +53,8 @@ def throughput(chosen: argparse.Namespace) -> dict[str, Any]:
             events_per_batch=chosen.batch,
             turns=chosen.repeat,
             flink=build.FLINK,
-            note="Flink: mini-cluster, 2 slots, heap state, checkpoint every 10 s, exactly once, 10 GB (with 3 GB the quantiles "
-            "ran out of memory); headrace and "
-            "Spark: local[2], 3 GB; Spark's own operators write at least once",
+            note="Flink: mini-cluster, 2 slots, heap state, checkpoint every 10 s, exactly once, 10 GB (with 3 GB the "
+            "quantiles ran out of memory); headrace and Spark: local[2], 3 GB; Spark's own operators write at least once",
         ),
         "turns": figures,
     }
