@@ -54,7 +54,7 @@ def throughput(chosen: argparse.Namespace) -> dict[str, Any]:
             turns=chosen.repeat,
             flink=build.FLINK,
             note="Flink: mini-cluster, 2 slots, heap state, checkpoint every 10 s, exactly once, 10 GB (with 3 GB the "
-            "quantiles ran out of memory); headrace and Spark: local[2], 3 GB; Spark's own operators write at least once",
+            "quantiles ran out of memory); headrace and Spark: local[2], 3 GB; Spark alone writes at least once",
         ),
         "turns": figures,
     }
