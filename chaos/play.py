@@ -18,7 +18,7 @@ def kinds_of(*, apart: bool) -> dict[str, Any]:
     """The kinds of kills that fit: where state partitions write, tasks are killed at the points of the sink."""
     if not apart:
         return KINDS
-    points = {name for name in KINDS if name.startswith("driver ") and "moment" not in name and "state" not in name}
+    points = {name for name in KINDS if name.startswith("driver") and "moment" not in name and "state" not in name}
     return APART | {name: kind for name, kind in KINDS.items() if name not in points}
 
 
