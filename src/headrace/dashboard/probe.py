@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import Consumer as GroupClient
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.broker.consumer import Consumer
@@ -140,6 +141,7 @@ class Probe:
         self._heard = heard
         self._stop = threading.Event()
         self._admin = AdminClient(connection.client_config())
+        self._groups: dict[str, GroupClient] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self.lock = threading.Lock()
         self.runs: dict[str, Run] = {}
@@ -163,6 +165,9 @@ class Probe:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=5)
+        if not any(thread.is_alive() for thread in self._threads):
+            while self._groups:
+                self._groups.popitem()[1].close()
 
     def run_of(self, job: str) -> Run | None:
         """The query that ran a job last, as far as we heard."""
@@ -219,7 +224,7 @@ class Probe:
                 for number in there[topic].partitions
             ]
             ends = self._end_offsets(places)
-            committed = {job: self._committed(job) for job in self._sources}
+            committed = {job: self._committed(job, places) for job in self._sources}
             self._take(ends, committed, now=time.monotonic())
 
     def _take(
@@ -253,16 +258,32 @@ class Probe:
         asked = self._admin.list_offsets(dict.fromkeys(places, latest), request_timeout=_TIMEOUT)
         return {(place.topic, place.partition): int(future.result(_TIMEOUT).offset) for place, future in asked.items()}
 
-    def _committed(self, job: str) -> dict[tuple[str, int], int]:
-        group = ConsumerGroupTopicPartitions(group_of(job))
+    def _committed(self, job: str, places: Sequence[TopicPartition]) -> dict[tuple[str, int], int]:
+        mine = [TopicPartition(place.topic, place.partition) for place in places if place.topic in self._sources[job]]
+        if not mine:
+            return {}
+        client = self._group(job)
+        client.poll(0)  # hears what the client says of its connection, which would pile up
         try:
-            futures = self._admin.list_consumer_group_offsets([group], request_timeout=_TIMEOUT).values()
-            held = next(iter(futures)).result(_TIMEOUT).topic_partitions
+            held = client.committed(mine, timeout=_TIMEOUT)
         except KafkaException as problem:
             # No such group, or no right to see it: then the lag is not known.
             log.debug("offsets of %s cannot be seen: %s", job, problem)
             return {}
-        return {(place.topic, place.partition): place.offset for place in held if place.offset >= 0}
+        return {
+            (place.topic, place.partition): place.offset for place in held if place.error is None and place.offset >= 0
+        }
+
+    def _group(self, job: str) -> GroupClient:
+        """A client that can ask for a job's offsets; it never joins the group.
+
+        An admin client can ask, too, but crashes the whole process if the group's coordinator has only just come up
+        (librdkafka looks for a group that such a client does not have).
+        """
+        if job not in self._groups:
+            own = {"group.id": group_of(job), "enable.auto.commit": False, "error_cb": lambda _: None}
+            self._groups[job] = GroupClient(self._connection.client_config() | own)
+        return self._groups[job]
 
 
 def _whole(value: object) -> int:
