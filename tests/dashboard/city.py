@@ -212,7 +212,7 @@ def serving(
         raise problems[0]
 
 
-def until(condition: Any, *, what: str, seconds: float = 20.0) -> Any:
+def until(condition: Any, *, what: str, seconds: float = 60.0) -> Any:
     """Wait until something is so, and give it; fail with what was wanted."""
     deadline = time.monotonic() + seconds
     while True:
