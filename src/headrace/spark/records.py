@@ -208,7 +208,9 @@ def _joined(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.Series:
 def _idempotency_keys(frame: pl.DataFrame, keys: pl.Series, job: str) -> pl.Series:
     """Name each result by what makes it unlike any other: job, key, window, firing, and whether it takes one back."""
     if WINDOW_END in frame.columns:
-        parts = frame.select(WINDOW_START, WINDOW_END, PANE_INDEX, IS_RETRACTION)
+        # A job may have dropped some of them.
+        told = [name for name in (WINDOW_START, WINDOW_END, PANE_INDEX, IS_RETRACTION) if name in frame.columns]
+        parts = frame.select(told)
     else:
         # Matches of one key that are decided at the same moment come in an order that does not change.
         number = pl.int_range(pl.len()).over(keys, EVENT_TIME).alias("number")
