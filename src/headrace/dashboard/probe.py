@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer as GroupClient
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.broker.consumer import Consumer
+from headrace.broker.groups import GroupOffsets
 from headrace.broker.topics import DEAD_LETTERS
 from headrace.dashboard.samples import Rate, Samples
 from headrace.errors import BrokerError
@@ -141,7 +141,7 @@ class Probe:
         self._heard = heard
         self._stop = threading.Event()
         self._admin = AdminClient(connection.client_config())
-        self._groups: dict[str, GroupClient] = {}
+        self._groups: dict[str, GroupOffsets] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self.lock = threading.Lock()
         self.runs: dict[str, Run] = {}
@@ -259,31 +259,17 @@ class Probe:
         return {(place.topic, place.partition): int(future.result(_TIMEOUT).offset) for place, future in asked.items()}
 
     def _committed(self, job: str, places: Sequence[TopicPartition]) -> dict[tuple[str, int], int]:
-        mine = [TopicPartition(place.topic, place.partition) for place in places if place.topic in self._sources[job]]
+        mine = [(place.topic, place.partition) for place in places if place.topic in self._sources[job]]
         if not mine:
             return {}
-        client = self._group(job)
-        client.poll(0)  # hears what the client says of its connection, which would pile up
+        if job not in self._groups:
+            self._groups[job] = GroupOffsets(self._connection, group_of(job))
         try:
-            held = client.committed(mine, timeout=_TIMEOUT)
-        except KafkaException as problem:
+            return self._groups[job].committed(mine, timeout=_TIMEOUT)
+        except BrokerError as problem:
             # No such group, or no right to see it: then the lag is not known.
             log.debug("offsets of %s cannot be seen: %s", job, problem)
             return {}
-        return {
-            (place.topic, place.partition): place.offset for place in held if place.error is None and place.offset >= 0
-        }
-
-    def _group(self, job: str) -> GroupClient:
-        """A client that can ask for a job's offsets; it never joins the group.
-
-        An admin client can ask, too, but crashes the whole process if the group's coordinator has only just come up
-        (librdkafka looks for a group that such a client does not have).
-        """
-        if job not in self._groups:
-            own = {"group.id": group_of(job), "enable.auto.commit": False, "error_cb": lambda _: None}
-            self._groups[job] = GroupClient(self._connection.client_config() | own)
-        return self._groups[job]
 
 
 def _whole(value: object) -> int:

@@ -12,9 +12,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import polars as pl
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AdminClient
 
+from headrace.broker.groups import GroupOffsets
 from headrace.broker.ranges import LogEnds
 from headrace.errors import BrokerError
 from headrace.observe.probe import wall
@@ -45,9 +44,12 @@ class BacklogWatch:
 
     def __init__(self, connection: Connection, jobs: Sequence[Job]) -> None:
         self._ends = LogEnds(connection)
-        self._admin = AdminClient(connection.client_config())
-        self._groups = {topic: group_of(job.name) for job in reversed(jobs) for topic in job.sources}
-        self._places = self._ends.partitions(sorted(self._groups))
+        readers = {topic: group_of(job.name) for job in reversed(jobs) for topic in job.sources}
+        self._places = self._ends.partitions(sorted(readers))
+        self._groups = {
+            group: (GroupOffsets(connection, group), [place for place in self._places if readers[place[0]] == group])
+            for group in sorted(set(readers.values()))
+        }
         self._rows: list[tuple[int, int]] = []
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -58,6 +60,9 @@ class BacklogWatch:
         """End it."""
         self._closing.set()
         self._thread.join(timeout=10)
+        if not self._thread.is_alive():
+            for offsets, _ in self._groups.values():
+                offsets.close()
 
     def newest(self) -> int | None:
         """Tell the backlog of the last look, None if there was none yet."""
@@ -74,7 +79,7 @@ class BacklogWatch:
         while not self._closing.wait(_EVERY):
             try:
                 found = self._look()
-            except (BrokerError, KafkaException, TimeoutError) as problem:
+            except BrokerError as problem:
                 # One look less; if Kafka is gone for good, its readers and writers say so.
                 log.warning("the backlog could not be seen: %s", problem)
                 continue
@@ -83,10 +88,7 @@ class BacklogWatch:
 
     def _look(self) -> int:
         committed: dict[tuple[str, int], int] = {}
-        for group in set(self._groups.values()):
-            asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-            for place in asked[group].result(_TIMEOUT).topic_partitions:
-                if self._groups.get(place.topic) == group:
-                    committed[place.topic, place.partition] = max(0, place.offset)
+        for offsets, places in self._groups.values():
+            committed |= offsets.committed(places, timeout=_TIMEOUT)
         ends = self._ends.ends(self._places)
         return sum(end - committed.get(place, 0) for place, end in ends.items())
