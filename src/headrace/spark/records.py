@@ -12,6 +12,7 @@ import polars as pl
 from headrace.broker.topics import DEAD_LETTERS
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WINDOW_END, WINDOW_START
 from headrace.engine.tally import tallied
+from headrace.errors import PlanError
 from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Result
 from headrace.spark.exchange import frames, output_kind
 from headrace.spark.isolation import blamed
@@ -58,6 +59,15 @@ class Writer:
     job: Job
     codec: Codec
     encoding: Encoding = "binary"
+
+    def __post_init__(self) -> None:
+        pipeline = self.job.pipeline
+        gone = [name for name in (PANE_INDEX, IS_RETRACTION) if name not in pipeline.schema]
+        if gone and WINDOW_END in pipeline.schema and any(stage.fires_again for stage in pipeline.stages):
+            raise PlanError(
+                f"the results of {self.job.name} have no {' and no '.join(gone)}, though a window may fire again",
+                hint="Keep them in the last select(...): nothing else tells the results of one window apart.",
+            )
 
     def outgoing(self, bodies: Mapping[str, list[bytes]], now: int, counts: Counter[str]) -> Iterator[Outgoing]:
         """Make records of all that left the last stage.
@@ -208,7 +218,7 @@ def _joined(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.Series:
 def _idempotency_keys(frame: pl.DataFrame, keys: pl.Series, job: str) -> pl.Series:
     """Name each result by what makes it unlike any other: job, key, window, firing, and whether it takes one back."""
     if WINDOW_END in frame.columns:
-        # A job may have dropped some of them.
+        # A job whose windows fire once may have dropped some of them.
         told = [name for name in (WINDOW_START, WINDOW_END, PANE_INDEX, IS_RETRACTION) if name in frame.columns]
         parts = frame.select(told)
     else:
