@@ -35,7 +35,7 @@ def _told(
     punctuality: Punctuality, *, behind: list[int], every: int = 500 * MS, took: int = 400 * MS
 ) -> tuple[int | None, int]:
     """Tell what is foreseen after batches whose watermarks were so far behind the clock."""
-    told: tuple[int | None, int] = (None, 0)
+    told: tuple[int | None, int] = (None, 1)
     for number, lag in enumerate(behind):
         now = 100 * S + number * every
         told = punctuality.after({"counts": now - lag}, now=now, took=took)
@@ -46,10 +46,10 @@ def _told(
 def test_the_end_of_the_next_window_is_foreseen_by_how_far_the_watermark_is_behind(window: object) -> None:
     punctuality = Punctuality({"counts": _pipeline(window)})
     # The watermark is 100.45 s; the end of the next window, 105 s, is passed 1.1 s later: of 1.2 s there was but one.
-    due, patience = _told(punctuality, behind=[1_100 * MS, 1_200 * MS, 1_080 * MS, 1_050 * MS])
+    due, step = _told(punctuality, behind=[1_100 * MS, 1_200 * MS, 1_080 * MS, 1_050 * MS])
     assert due is not None
     assert 106_100 * MS < due <= 106_110 * MS
-    assert 0 < patience < 400 * MS
+    assert 400 * MS < step < 500 * MS
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_end_of_the_next_window_is_foreseen_by_how_far_the_watermark_is_behi
     ],
 )
 def test_nothing_is_foreseen_where_event_time_is_no_clock(window: object, behind: list[int], took: int) -> None:
-    assert _told(Punctuality({"counts": _pipeline(window)}), behind=behind, took=took) == (None, 0)
+    assert _told(Punctuality({"counts": _pipeline(window)}), behind=behind, took=took)[0] is None
 
 
 def test_jobs_whose_windows_end_together_share_a_batch_and_others_are_not_waited_for() -> None:
@@ -78,11 +78,38 @@ def test_jobs_whose_windows_end_together_share_a_batch_and_others_are_not_waited
     assert 106_100 * MS < due <= 106_110 * MS
 
 
-def test_a_short_cadence_gives_batches_the_patience_of_the_cadence() -> None:
+def test_batches_follow_each_other_no_faster_than_the_cadence() -> None:
     pipeline = _pipeline(tumbling("5s"))
     _, quick = _told(Punctuality({"counts": pipeline}), behind=[1_000 * MS] * 5, took=100 * MS)
     _, paced = _told(Punctuality({"counts": pipeline}, cadence=500 * MS), behind=[1_000 * MS] * 5, took=100 * MS)
-    assert 0 < quick < 100 * MS < paced < 500 * MS
+    assert 100 * MS < quick < 200 * MS
+    assert paced == 500 * MS
+
+
+@pytest.mark.parametrize(
+    ("due", "since", "wait"),
+    [
+        pytest.param(None, 0, None, id="nothing is foreseen"),
+        pytest.param(5_000, 0, 500, id="the grid fits"),
+        pytest.param(5_240, 0, 524, id="what is left over is spread"),
+        pytest.param(5_200, 200, 291, id="the last batch is a part of it"),
+        pytest.param(400, 100, 400, id="there is no time for another one"),
+        pytest.param(700, 100, 700, id="nor here"),
+        pytest.param(800, 100, 350, id="this one is nearly done by then"),
+        pytest.param(0, 300, 0, id="due now"),
+        pytest.param(-100, 300, 0, id="due while the last one ran"),
+        pytest.param(-100, 100, None, id="due before the last one"),
+        pytest.param(5_000, 700, 0, id="the last one took long"),
+        pytest.param(3_600_000, 100, 400, id="the clock was set back"),
+    ],
+)
+def test_batches_are_spread_evenly_such_that_one_begins_when_windows_are_due(
+    due: int | None, since: int, wait: int | None
+) -> None:
+    now = 1_000 * S
+    advice = Advice(most=1, due=None if due is None else now + due * MS, step=500 * MS)
+    told = advice.wait(now, since * MS)
+    assert told == (None if wait is None else pytest.approx(wait * MS, abs=2 * MS))
 
 
 def _reader(broker: EmbeddedBroker, **settings: Any) -> KafkaStreamReader:
@@ -101,12 +128,12 @@ def test_the_source_plans_no_batch_before_the_windows_are_due(broker: EmbeddedBr
     advice = AdviceFile(tmp_path / "advice")
     reader = _reader(broker, advice=advice)
     start = {"offsets": {}, "now": _now() - 2 * S}
-    advice.write(Advice(most=1_000, due=_now() + 3_600 * S, patience=7_200 * S))
+    advice.write(Advice(most=1_000, due=_now() + 3_600 * S, step=7_200 * S))
     assert reader.latestOffset(start, None) == start
     due = _now() + 200 * MS
-    advice.write(Advice(most=1_000, due=due, patience=500 * MS))
+    advice.write(Advice(most=1_000, due=due, step=500 * MS))
     assert _planned(reader, start)["now"] >= due
-    advice.write(Advice(most=1_000, due=due + 3_600 * S, patience=500 * MS))
+    advice.write(Advice(most=1_000, due=due + 3_600 * S, step=500 * MS))
     assert reader.latestOffset(start, None)["now"] < due + 3_600 * S
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from headrace.engine.state import Segments
     from headrace.time.watermarks import PartitionReport, WatermarkStrategy
 
-_CLOCK = "clock"
+#: The segment with the time that a group has come to; every turn reads it first, and writes it.
+CLOCK = "clock"
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class Group:
         if saved.get("since") is None and now > BEGINNING:
             saved["since"] = now
         watermark, partitions = self._advance(saved, arrivals, now)
-        segments.put(_CLOCK, record_to_bytes(saved))
+        segments.put(CLOCK, record_to_bytes(saved))
         # Not every source sends what its rows were made of along with them.
         rows = pl.concat(arrivals.rows, how="diagonal") if arrivals.rows else self._schema.to_frame()
         partials = pl.concat(arrivals.partials) if arrivals.partials else None
@@ -132,14 +133,14 @@ class Group:
 
     def now(self, segments: Segments) -> int | None:
         """Tell the processing time of the last turn, or None where there was none."""
-        value = segments.get(_CLOCK)
+        value = segments.get(CLOCK)
         now: int = BEGINNING if value is None else record_from_bytes(value)["now"]
         return now if now > BEGINNING else None
 
     def _load(self, segments: Segments) -> dict[str, Any]:
         shape = self._operator.fingerprint()
         types = {name: str(kind) for name, kind in self._schema.items()}
-        value = segments.get(_CLOCK)
+        value = segments.get(CLOCK)
         if value is None:
             return {"shape": shape, "types": types, "now": BEGINNING, "watermark": BEGINNING, "inputs": []}
         saved = record_from_bytes(value)

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+#: A batch that is begun when it would be so nearly done by then, as a part of itself, is begun.
+_NEARLY = 0.3
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What the source should know when it plans the next batch.
@@ -17,22 +21,33 @@ class Advice:
     Args:
         most: The most events that it may read.
         due: When windows will be complete, in microseconds since the epoch; None where nobody knows.
-        patience: For how long a batch may wait for that, in microseconds.
+        step: The time from one batch to the next, in microseconds, if nobody waits.
 
-    >>> Advice(most=5_000, due=1_000_300, patience=500_000).wait(now=1_000_000)
-    300
-    >>> Advice(most=5_000, due=1_000_300, patience=200).wait(now=1_000_000)
-    0
+    >>> Advice(most=5_000, due=1_000_000, step=300_000).wait(now=0, since=0)
+    333333
     """
 
     most: int
     due: int | None = None
-    patience: int = 0
+    step: int = 1
 
-    def wait(self, now: int) -> int:
-        """Tell for how long a batch that could be planned now had better wait, in microseconds."""
-        left = 0 if self.due is None else self.due - now
-        return left if 0 < left <= self.patience else 0
+    def wait(self, now: int, since: int) -> int | None:
+        """Tell for how long a batch that could be planned now had better wait, so that one begins when windows are due.
+
+        The batches until then are spread evenly: none of them waits long.
+
+        Args:
+            now: In microseconds since the epoch.
+            since: How long ago the last batch was planned, in microseconds.
+
+        Returns:
+            In microseconds; None where nothing is foreseen.
+        """
+        whole = 0 if self.due is None else self.due - now + since
+        if whole <= 0:
+            return None
+        batches = max(1, int(whole / self.step + _NEARLY))
+        return max(0, whole // batches - since)
 
 
 class AdviceFile:
@@ -44,7 +59,7 @@ class AdviceFile:
     >>> import tempfile, pathlib
     >>> file = AdviceFile(pathlib.Path(tempfile.mkdtemp()) / "advice")
     >>> file.read(), file.write(Advice(most=5_000)), file.read()
-    (None, None, Advice(most=5000, due=None, patience=0))
+    (None, None, Advice(most=5000, due=None, step=1))
     """
 
     def __init__(self, path: Path) -> None:

@@ -187,8 +187,8 @@ class Batches:
         rows = max((told["rows"] for told in times.values()), default=0)
         limit = self._throttle.after(rows=rows, backlog=backlog, seconds=seconds)
         planned = max((told["now"] for told in times.values()), default=BEGINNING)
-        due, patience = self._punctuality.after(marks, now=planned, took=int(seconds * 1e6))
-        self._advice.write(Advice(limit, due, patience))
+        due, step = self._punctuality.after(marks, now=planned, took=int(seconds * 1e6))
+        self._advice.write(Advice(limit, due, step))
         self._report(
             BatchDone(
                 batch=batch,

@@ -11,6 +11,7 @@ time-outs work without new events.
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from dataclasses import dataclass
@@ -175,13 +176,15 @@ class KafkaStreamReader(DataSourceStreamReader):
         return {place: begin.get(place, 0) for place in dict.fromkeys([*begin, *self._places])}
 
     def _early(self, advice: Advice | None) -> float:
-        """Tell how many seconds too early it is for a batch: by the cadence, or for windows that end soon.
+        """Tell how many seconds too early it is for a batch: in view of windows that end soon, or by the cadence.
 
         Spark could keep the cadence itself, but by a clock that may be set back: it would wait for that hour.
         """
-        by_cadence = 0.0 if self._planned is None else self._planned + self._plan.cadence - time.monotonic()
-        by_windows = 0 if advice is None else advice.wait(_now()) / 1e6
-        return max(0.0, by_cadence, by_windows)
+        since = math.inf if self._planned is None else time.monotonic() - self._planned
+        foreseen = None
+        if advice is not None:
+            foreseen = advice.wait(_now(), 0 if self._planned is None else int(since * 1e6))
+        return max(0.0, self._plan.cadence - since) if foreseen is None else foreseen / 1e6
 
     def _wait_for_more(self, begin: dict[Place, int], since: int) -> dict[Place, int]:
         deadline = time.monotonic() + _WAIT_SECONDS

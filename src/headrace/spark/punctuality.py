@@ -3,8 +3,9 @@
 Batches follow each other, each a few tenths of a second long. Windows become complete when the watermark passes their
 end, at a moment that a running stream lets one foresee: event time goes as fast as time does, and the watermark is
 behind it by what it was behind in the batches before. A batch that is planned a moment too early leaves the windows to
-the next one, which can begin only when it is done. So the batch before is held back for that moment, and the results
-come up to a whole batch sooner (docs/adr/0021). Nothing but the bounds of batches depends on it: results do not.
+the next one, which can begin only when it is done. So batches are spread such that one begins at that moment, and the
+results come up to a whole batch sooner (docs/adr/0021). Nothing but the bounds of batches depends on it: results do
+not.
 
 Held back is only who keeps up: while batches are long compared with the windows, or event time does not run like a
 clock (a backlog, a replay at another speed, a source that comes in bursts), nobody waits.
@@ -32,8 +33,8 @@ _STEADY = 300_000
 _TOGETHER = 150_000
 #: Of the time from one end of a window to the next, waiting and its batch may take one part in so many.
 _SHARE = 6
-#: A wait of nearly a batch brings hardly anything for those who wait, and costs all others.
-_WORTH = 0.75
+#: What Spark needs from the end of a batch to the next, in microseconds.
+_BETWEEN = 80_000
 #: The watermark must be past the end, and clocks have ticks, in microseconds.
 _PAST = 2_000
 
@@ -61,11 +62,11 @@ class Punctuality:
             took: How long it took, in microseconds.
 
         Returns:
-            When windows will be complete next, None where that cannot be told; and for how long the next batch may
-            wait for that.
+            When windows will be complete next, None where that cannot be told; and the time from one batch to the
+            next.
         """
         self._took.append(took)
-        step = max(int(median(self._took)), self._cadence)
+        step = max(int(median(self._took)) + _BETWEEN, self._cadence)
         found = [
             (due, every)
             for name, watermark in watermarks.items()
@@ -74,9 +75,9 @@ class Punctuality:
             if step * _SHARE <= every
         ]
         if not found:
-            return None, 0
+            return None, step
         first = min(due for due, _ in found)
-        return max(due for due, _ in found if due - first <= _TOGETHER), int(step * _WORTH)
+        return max(due for due, _ in found if due - first <= _TOGETHER), step
 
     def _foreseen(self, name: str, watermark: int, now: int) -> tuple[int, int] | None:
         """Tell when a job's next windows will be complete, and how long after each other such moments are."""

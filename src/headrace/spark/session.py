@@ -45,11 +45,13 @@ def spark_settings(
         driver_memory: Heap of the driver, which in local mode is the whole engine.
         local_directory: Where Spark puts shuffle files and temporary state.
         state_memory_mb: Memory of the state store, which is beside the heap, for all partitions together.
-        thrifty: Let Java compile quickly rather than well. What it does for our stages is planning and passing on, in
-            code that runs a few times a second: the time that the second compiler takes for it never comes back. Not
-            for sessions in which Spark's own operators do the work.
+        thrifty: Let Java compile quickly rather than well, and Spark interpret plans rather than write code for them.
+            What both do for our stages is planning and passing on a few rows, in code that runs a few times a second:
+            the time that it takes to make it better never comes back. Not for sessions in which Spark's own operators
+            do the work.
     """
     compiler = " -XX:TieredStopAtLevel=1" if thrifty else ""
+    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     return {
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.driver.memory": driver_memory,
@@ -81,6 +83,7 @@ def spark_settings(
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
         # Stopping a query in the middle of a batch makes Spark search a long text by a recursive expression.
         "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile=file:{_LOG_CONFIGURATION}{compiler}",
+        **(interpreted if thrifty else {}),
     }
 
 

@@ -13,8 +13,9 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from headrace.spark.packed import Packed
+from headrace.spark.segments import MapStore, ShelvedSegments, StoreSegments
+from headrace.spark.shelf import Shelf
 from headrace.spark.spread import group_of
-from headrace.spark.stored import from_store, to_store
 from headrace.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -22,27 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
-    from headrace.spark.work import StageWork
-
-
-class StoreSegments:
-    """Segments in a map state of Spark's state store."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-
-    def get(self, name: str) -> bytes | None:
-        """Return the segment, or None where there is none."""
-        found = self._store.getValue((name,))
-        return None if found is None else from_store(bytes(found[0]))
-
-    def put(self, name: str, value: bytes) -> None:
-        """Keep the segment."""
-        self._store.updateValue((name,), (to_store(value),))
-
-    def delete(self, name: str) -> None:
-        """Forget the segment."""
-        self._store.removeKey((name,))
+    from headrace.spark.exchange import Parcel
+    from headrace.spark.work import Received, StageWork
 
 
 class StatefulStage(StatefulProcessor):
@@ -55,7 +37,8 @@ class StatefulStage(StatefulProcessor):
         """Open the state; called once per task."""
         settle()
         self._work = self._packed.open()
-        self._store = handle.getMapState("segments", "name string", "value binary")
+        self._store = MapStore(handle.getMapState("segments", "name string", "value binary"))
+        self._shelf = Shelf.here()
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
@@ -68,9 +51,17 @@ class StatefulStage(StatefulProcessor):
         for frame in rows:
             for kind, body in zip(frame["kind"], frame["body"], strict=True):
                 received[kind].append(bytes(body))
-        parcel = self._work.turn(group_of(int(key[0])), received, StoreSegments(self._store))
+        parcel = self._turn(group_of(int(key[0])), received)
         if parcel.groups:  # Spark cannot tell the types of a frame without rows.
             yield pd.DataFrame({"group": parcel.groups, "kind": parcel.kinds, "body": parcel.bodies})
+
+    def _turn(self, group: int, received: Received) -> Parcel:
+        if self._shelf is None:
+            return self._work.turn(group, received, StoreSegments(self._store))
+        segments = ShelvedSegments(self._store, self._shelf)
+        parcel = self._work.turn(group, received, segments)
+        segments.close()
+        return parcel
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from headrace.errors import StateError
 
-#: The first byte says which: as it is, or compressed, with its size before it.
-_PLAIN, _COMPRESSED = b"=", b"4"
+#: The first byte says which: as it is, compressed with its size before it, or one of these with a stamp before it.
+_PLAIN, _COMPRESSED, _STAMPED = b"=", b"4", b"#"
+_STAMP_LENGTH = 32
 _CODEC = "lz4"
 #: What is smaller than this is not worth it.
 _LEAST = 1_024
@@ -35,6 +36,7 @@ def from_store(value: bytes) -> bytes:
     >>> len(to_store(b"long" * 1_000)) < 100
     True
     """
+    _, value = stamp_of(value)
     if value[:1] == _PLAIN:
         return value[1:]
     if value[:1] != _COMPRESSED:
@@ -45,3 +47,21 @@ def from_store(value: bytes) -> bytes:
     (size,) = struct.unpack("<Q", value[1:9])
     plain: bytes = pa.decompress(value[9:], decompressed_size=size, codec=_CODEC, asbytes=True)
     return plain
+
+
+def stamped(value: bytes, stamp: str) -> bytes:
+    """Put a stamp of 32 characters before what `to_store` wrote."""
+    return _STAMPED + stamp.encode("ascii") + value
+
+
+def stamp_of(value: bytes) -> tuple[str | None, bytes]:
+    """Tell the stamp of a stored value, None if it has none, and the value without it.
+
+    >>> stamp, value = stamp_of(stamped(to_store(b"short"), "0" * 32))
+    >>> stamp == "0" * 32, from_store(value), stamp_of(value)[0]
+    (True, b'short', None)
+    """
+    if value[:1] != _STAMPED:
+        return None, value
+    end = 1 + _STAMP_LENGTH
+    return value[1:end].decode("ascii"), value[end:]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from headrace.spark.stateful_stage import StoreSegments
+from headrace.spark.segments import MapStore, StoreSegments
 from headrace.testing.spark_turns import played
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class TurnStage(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state."""
-        self._store = handle.getMapState("segments", "name string", "value binary")
+        self._store = MapStore(handle.getMapState("segments", "name string", "value binary"))
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
