@@ -23,6 +23,7 @@ import psutil
 from headrace.broker import SPARK_CONNECTOR, JarCache, Producer, Topics, TopicSpec
 from headrace.broker.topics import commit_spec, dead_letter_spec, late_spec
 from headrace.evaluate.meter import tree
+from headrace.evaluate.parity import stream_results, until
 from headrace.events import Codec, Record
 from headrace.inprocess import Runner
 from headrace.spark.progress import BatchDone
@@ -89,16 +90,24 @@ def fill(broker: EmbeddedBroker, topic: str, events: pl.DataFrame, *, key: str, 
                 producer.send(topic, value, key=name.encode())
 
 
-def on_spark(broker: EmbeddedBroker, job: Job, *, events: int, batch: int, directory: Path) -> Figure:
-    """Run a job over a topic that was filled before, from Kafka to Kafka, exactly once."""
+def on_spark(
+    broker: EmbeddedBroker, job: Job, *, events: int, batch: int, directory: Path
+) -> tuple[Figure, pl.DataFrame, int]:
+    """Run a job over a topic that was filled before, from Kafka to Kafka, exactly once.
+
+    Returns:
+        What it took, the results that are final, and the watermark that says which these are.
+    """
     outputs = [TopicSpec(name=job.result_topic, partitions=4), late_spec(job.result_topic)]
     Topics(broker.connection).ensure([*outputs, dead_letter_spec(), commit_spec()])
     marks: list[tuple[float, float, int]] = []
     stop = threading.Event()
-    total = 0
+    total = watermark = 0
 
     def report(event: RunEvent) -> None:
-        nonlocal total
+        nonlocal total, watermark
+        if isinstance(event, BatchDone):
+            watermark = event.watermark or watermark
         if isinstance(event, BatchDone) and event.rows_in:
             total += event.rows_in
             marks.append((time.perf_counter(), _busy(), event.rows_in))
@@ -117,7 +126,8 @@ def on_spark(broker: EmbeddedBroker, job: Job, *, events: int, batch: int, direc
     if len(marks) < 4:
         raise SystemExit(f"{len(marks)} batches are too few to time; take more events or smaller batches")
     timed = sum(rows for _, _, rows in marks[2:])
-    return Figure(timed, timed / (marks[-1][0] - marks[1][0]), timed / (marks[-1][1] - marks[1][1]))
+    figure = Figure(timed, timed / (marks[-1][0] - marks[1][0]), timed / (marks[-1][1] - marks[1][1]))
+    return figure, until(stream_results(job, broker.connection), watermark), watermark
 
 
 def _busy() -> float:

@@ -28,6 +28,7 @@ from rich.console import Console
 
 from headrace.broker import EmbeddedBroker, ServerSettings
 from headrace.enrich import table
+from headrace.evaluate.parity import until
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.transit.simulator.chance import uniform
@@ -45,6 +46,7 @@ SCHEMA: dict[str, Any] = {
     "event_type": pl.String,
     "ip_address": pl.String,
 }
+COLUMNS = ("window_end", "campaign_id", "views")
 console = Console()
 
 
@@ -107,7 +109,7 @@ def main() -> None:
         chosen.events, chosen.batch = 60_000, 10_000
     all_events = events(chosen.events, rate=chosen.rate)
     figure, results = workload.in_process(query(Stream.rows("events", SCHEMA)), all_events, batch=chosen.batch)
-    found = sorted(pl.concat(results).select("window_end", "campaign_id", "views").rows())
+    found = sorted(pl.concat(results).select(COLUMNS).rows())
     if found != expected(all_events):
         raise SystemExit("the answers are not those of plain Polars")
     console.print(f"in process: {figure.events_per_core:,.0f} events/s per core; answers as by plain Polars")
@@ -116,7 +118,12 @@ def main() -> None:
         with EmbeddedBroker(ServerSettings(data_dir=home / "kafka", memory="1g")) as broker:
             workload.fill(broker, TOPIC, all_events, key="ad_id")
             job = Job("yahoo", query(Stream.topic(TOPIC, schema=SCHEMA)))
-            spark = workload.on_spark(broker, job, events=chosen.events, batch=chosen.batch, directory=home)
+            spark, final, watermark = workload.on_spark(
+                broker, job, events=chosen.events, batch=chosen.batch, directory=home
+            )
+    known = until(pl.concat(results), watermark)
+    if final.is_empty() or sorted(final.select(COLUMNS).rows()) != sorted(known.select(COLUMNS).rows()):
+        raise SystemExit("the answers on Spark are not those of plain Polars")
     console.print(f"on Spark: {spark.events_per_second:,.0f} events/s, {spark.events_per_core:,.0f} per core")
     if chosen.quick:
         console.print("Not written: --quick is for looking, not for figures.")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: Without events, time makes a batch this often, in microseconds.
 BEAT = 1_000_000
 #: A batch smaller than this is one task: a second one costs more than it saves.
-_ROWS_FOR_A_TASK = 3_000
+_ROWS_FOR_A_TASK = 2_000
 #: How long to wait for events before Spark is told that there are none; else it asks a hundred times a second.
 _WAIT_SECONDS = 0.05
 _ASK_SECONDS = 0.005
