@@ -73,8 +73,8 @@ def on_spark(query: str, broker: EmbeddedBroker, chosen: argparse.Namespace, hom
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.nexmark", description=__doc__)
-    parser.add_argument("--events", type=int, default=400_000)
-    parser.add_argument("--batch", type=int, default=50_000)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--batch", type=int, default=100_000)
     parser.add_argument("--rate", type=int, default=10_000, help="events a second of event time")
     parser.add_argument("--only", action="append", default=[], help="queries to run; all if none is named")
     parser.add_argument("--no-spark", action="store_true")

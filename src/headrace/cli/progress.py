@@ -18,7 +18,7 @@ from rich.text import Text
 
 from headrace.cli import terminal
 
-_OUTCOME = {"done": ("✓", "green"), "failed": ("✗", "bold red")}
+_OUTCOME = {"done": ("✓", "green"), "failed": ("✗", "bold red"), "stopped": ("■", "yellow")}
 
 
 class _StateColumn(ProgressColumn):
@@ -66,9 +66,8 @@ class Step:
         """Set the words that stay behind the finished step."""
         self.detail = detail
 
-    def close(self, *, failed: bool) -> None:
-        """Mark the step as done or failed."""
-        state = "failed" if failed else "done"
+    def close(self, state: str) -> None:
+        """Mark the step as done, failed or stopped."""
         if self._task is not None:
             self._steps.show(self._task, detail=self.detail, state=state)
         else:
@@ -110,7 +109,7 @@ class Steps:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Begin a step; it is done, or has failed, when the block ends.
+        """Begin a step; when the block ends it is done, has failed, or was stopped by somebody who wants no more of it.
 
         Args:
             title: What is being done.
@@ -121,12 +120,15 @@ class Steps:
         else:
             terminal.note(f"{title} ...")
         step = Step(title, self, task)
-        failed = True
+        state = "stopped"
         try:
             yield step
-            failed = False
+            state = "done"
+        except Exception:
+            state = "failed"
+            raise
         finally:
-            step.close(failed=failed)
+            step.close(state)
 
     def show(self, task: TaskID | None, *, detail: str, done: int = 0, total: int = 0, state: str = "running") -> None:
         """Change what a step shows on a terminal; without one there is nothing to change."""
