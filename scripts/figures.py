@@ -100,6 +100,30 @@ SHOWN = (
         "Flink 2.2",
         ("events_per_second", "emergency-stop-pattern", "flink"),
     ),
+    *(
+        Shown(
+            "nexmark",
+            f"NEXMark {query} ({what}), Kafka to Kafka, exactly once",
+            ("queries", query, "on Spark", "events_per_second"),
+            "events/s",
+            "the engine alone, in process, per core",
+            ("queries", query, "in process", "events_per_core"),
+        )
+        for query, what in (
+            ("q5", "hot items"),
+            ("q7", "highest bid"),
+            ("q11", "sessions"),
+            ("cep0", "MATCH_RECOGNIZE, prices that fall and rise"),
+        )
+    ),
+    Shown(
+        "yahoo",
+        "Yahoo's streaming benchmark, Kafka to Kafka, exactly once",
+        ("views per campaign", "on Spark", "events_per_second"),
+        "events/s",
+        "the engine alone, in process, per core",
+        ("views per campaign", "in process", "events_per_core"),
+    ),
     Shown(
         "ingest",
         "HFP messages from MQTT 5 into Kafka as events, one ingester",
