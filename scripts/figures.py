@@ -38,37 +38,21 @@ class Shown:
 
 
 SHOWN = (
-    Shown(
-        "engine",
-        "vehicle-distribution, Kafka to Kafka, exactly once",
-        ("events_per_second", "vehicle-distribution"),
-        "events/s",
-        "Spark only reads the topic",
-        ("events_per_second", "read"),
-    ),
-    Shown(
-        "engine",
-        "emergency stops by the pattern builder, Kafka to Kafka, exactly once",
-        ("events_per_second", "emergency-stop-pattern"),
-        "events/s",
-        "Spark only reads the topic",
-        ("events_per_second", "read"),
-    ),
-    Shown(
-        "engine",
-        "emergency stops by MATCH_RECOGNIZE, Kafka to Kafka, exactly once",
-        ("events_per_second", "emergency-stop-sql"),
-        "events/s",
-        "Spark only reads the topic",
-        ("events_per_second", "read"),
-    ),
-    Shown(
-        "engine",
-        "delay quantiles per cell (sliding 5 min every 5 s), Kafka to Kafka, exactly once",
-        ("events_per_second", "delay-quantiles"),
-        "events/s",
-        "Spark only reads the topic",
-        ("events_per_second", "read"),
+    *(
+        Shown(
+            "engine",
+            f"{what}, Kafka to Kafka, exactly once",
+            ("events_per_second", job),
+            "events/s",
+            "Spark only reads the topic",
+            ("events_per_second", "read"),
+        )
+        for job, what in (
+            ("vehicle-distribution", "vehicle-distribution"),
+            ("emergency-stop-pattern", "emergency stops by the pattern builder"),
+            ("emergency-stop-sql", "emergency stops by MATCH_RECOGNIZE"),
+            ("delay-quantiles", "delay quantiles per cell (sliding 5 min every 5 s)"),
+        )
     ),
     Shown(
         "engine",
@@ -76,29 +60,20 @@ SHOWN = (
         ("events_per_second", "native tumbling count"),
         "events/s",
     ),
-    Shown(
-        "peers",
-        "vehicles per cell, beside Flink",
-        ("events_per_second", "vehicle-distribution", "headrace"),
-        "events/s",
-        "Flink 2.2",
-        ("events_per_second", "vehicle-distribution", "flink"),
-    ),
-    Shown(
-        "peers",
-        "delay quantiles per cell, beside Flink",
-        ("events_per_second", "delay-quantiles", "headrace"),
-        "events/s",
-        "Flink 2.2",
-        ("events_per_second", "delay-quantiles", "flink"),
-    ),
-    Shown(
-        "peers",
-        "emergency stops by a pattern, beside Flink",
-        ("events_per_second", "emergency-stop-pattern", "headrace"),
-        "events/s",
-        "Flink 2.2",
-        ("events_per_second", "emergency-stop-pattern", "flink"),
+    *(
+        Shown(
+            "peers",
+            f"{what}, beside Flink",
+            ("events_per_second", job, "headrace"),
+            "events/s",
+            "Flink 2.2",
+            ("events_per_second", job, "flink"),
+        )
+        for job, what in (
+            ("vehicle-distribution", "vehicles per cell"),
+            ("delay-quantiles", "delay quantiles per cell"),
+            ("emergency-stop-pattern", "emergency stops by a pattern"),
+        )
     ),
     *(
         Shown(

@@ -127,7 +127,7 @@ class ShelvedSegments:
             return self._held[name]
         if name in self._places:
             place = self._places[name]
-            if place is None:  # to be told again next time, if it is asked for now
+            if place is None:  # held, so that the next turn knows it as well
                 self._held[name] = None
                 return None
             at_hand = self._shelf.read(place)

@@ -18,6 +18,7 @@ import os
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,20 +87,20 @@ class Shelf:
                 file.write(len(head).to_bytes(_INDEX_SIZE, "little") + head)
                 file.writelines(value for value in segments.values() if value is not None)
         except OSError as problem:
-            log.warning("state cannot be kept at hand in %s: %s; the job goes on, slower", self.directory, problem)
+            _warn(self.directory, problem.strerror or str(problem))
             self.discard([stamp])
         return stamp
 
     def index(self, stamp: str) -> dict[str, Place | None]:
         """Tell what the turn with a stamp left on the shelf, and None for what it knew not to exist.
 
-        Nothing is told if its file is not there.
+        Nothing is told if its file cannot be read.
         """
         try:
             with self._path(stamp).open("rb") as file:
                 size = int.from_bytes(file.read(_INDEX_SIZE), "little")
                 found = json.loads(file.read(size))
-        except FileNotFoundError:
+        except OSError:
             return {}
         places = {name: None if place is None else Place(*place) for name, place in found.items()}
         own = _INDEX_SIZE + size
@@ -109,12 +110,12 @@ class Shelf:
         }
 
     def read(self, place: Place) -> bytes | None:
-        """Give a segment; None if its file has gone."""
+        """Give a segment; None if its file has gone or cannot be read: the store has it, too."""
         try:
             with self._path(place.page).open("rb") as file:
                 file.seek(place.offset)
                 value = file.read(place.length)
-        except FileNotFoundError:
+        except OSError:
             return None
         return value if len(value) == place.length else None
 
@@ -126,3 +127,9 @@ class Shelf:
 
     def _path(self, stamp: str) -> Path:
         return self.directory / f"{stamp}{_SUFFIX}"
+
+
+@cache
+def _warn(directory: Path, problem: str) -> None:
+    """Say once per process what every turn would have to say."""
+    log.warning("state cannot be kept at hand in %s: %s; the job goes on, slower", directory, problem)
