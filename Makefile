@@ -20,7 +20,7 @@ ARGS ?=
 
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: help run test test-quick test-slow lint types format bench peers chaos jars lock clean java mosquitto chromium setup setup-dev \
+.PHONY: help run test test-quick test-long test-pythons lint types format bench peers chaos jars lock clean java mosquitto chromium setup setup-dev \
 	frontend frontend-check page screenshots
 
 help: ## Show this list
@@ -37,8 +37,17 @@ test: setup-dev jars lint frontend frontend-check ## Run every check and every t
 	@echo "==> all tests"
 	@bash scripts/tests.sh $(BIN)/python $(ARGS)
 
-test-quick: setup-dev ## Run the tests that need neither Spark nor Kafka (about a minute)
-	@$(BIN)/python -m pytest -q -m "not spark and not broker and not slow" $(ARGS)
+test-quick: setup-dev ## Run the tests that need neither Spark nor Kafka, in parallel (about two minutes on two cores)
+	@bash scripts/quick.sh $(BIN)/python $(ARGS)
+
+test-pythons: setup-dev ## Run the quick tests with every promised Python that is on this machine
+	@bash scripts/pythons.sh $(VENV) $(ARGS)
+
+test-long: test test-pythons ## Run everything, then the long tests, the quick tests with every Python, and properties with five times the examples
+	@echo "==> long tests"
+	@$(BIN)/python -m pytest -p no:cacheprovider -m long --timeout 900 tests
+	@echo "==> properties with five times as many examples"
+	@bash scripts/quick.sh $(BIN)/python --hypothesis-profile long --timeout 3000 $(ARGS)
 
 lint: setup-dev ## Check style, types and the layers
 	@echo "==> ruff, mypy, import-linter"

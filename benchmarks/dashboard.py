@@ -45,7 +45,7 @@ from rich.table import Table
 from headrace.broker import EmbeddedBroker, ServerSettings, Topics, TopicSpec
 from headrace.broker.producer import TransactionalProducer
 from headrace.events import Codec, Result
-from headrace.transit.jobs.vehicle_distribution import job
+from headrace.transit.jobs import all_jobs
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection as Pipe
@@ -58,6 +58,7 @@ HEAD = re.compile(r'"window_end":\s?(\d+)')
 VERSION = re.compile(r'"version":\s?(\d+)')
 UTC_TIME = pl.Datetime("us", "UTC")
 
+job = all_jobs()["vehicle-distribution"]
 
 # -------------------------------------------------------------------- results, as a job writes them
 

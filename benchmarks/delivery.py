@@ -187,6 +187,7 @@ def turn(ground: Ground, contestant: Contestant, events: int, *, steady_seconds:
         options = RunOptions(
             connection=ground.broker.connection,
             checkpoint=Path(directory) / "checkpoint",
+            take_over=True,
             jars=ground.jars,
             driver_memory="3g",
             delivery=contestant.delivery,

@@ -169,6 +169,7 @@ def streaming(ground: Ground, job: Job) -> float:
         options = RunOptions(
             connection=ground.broker.connection,
             checkpoint=Path(directory) / "checkpoint",
+            take_over=True,
             jars=ground.jars,
             max_events_per_batch=ground.batch,
             driver_memory="3g",

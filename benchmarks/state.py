@@ -112,6 +112,7 @@ def run(case: Case, broker: EmbeddedBroker, home: Path, *, events: int, batches:
     base = RunOptions(
         connection=broker.connection,
         checkpoint=home / "checkpoint",
+        take_over=True,
         jars=list(JarCache().get(SPARK_CONNECTOR)),
         state_memory_mb=case.state_memory_mb,
     )

@@ -118,6 +118,7 @@ def on_spark(
         options = RunOptions(
             connection=broker.connection,
             checkpoint=Path(home) / "checkpoint",
+            take_over=True,
             jars=list(JarCache().get(SPARK_CONNECTOR)),
             max_events_per_batch=batch,
             driver_memory="3g",

@@ -92,6 +92,12 @@ def test_the_file_can_be_named_by_variable_or_argument(tmp_path: Path) -> None:
         ),
         ("[broker]\nsasl_mechanism = 'MD5'", "broker.sasl_mechanism is 'MD5'", "PLAIN, SCRAM-SHA-256"),
         ("[broker]\nsecurity_protocol = 'SASL_SSL'", "broker.sasl_username", "A login needs"),
+        ("[broker]\nreplication = 0", "broker.replication is 0", "a whole number from 1"),
+        (
+            "[broker]\nreplication = 1\nmin_insync_replicas = 2",
+            "broker.min_insync_replicas is 2, more than broker.replication (1)",
+            "Nothing could be written",
+        ),
         ("[broker]\nsasl_mechanism = 'PLAIN'", "which does not log in", "SASL_SSL or SASL_PLAINTEXT"),
         ("[broker]\ntls_key = 'k.pem'", "broker.tls_key is set, but broker.tls_certificate is not", "both files"),
         ("[spark]\nmaster = 'locl'", "spark.master is 'locl'", '"local[*]"'),

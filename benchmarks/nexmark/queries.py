@@ -99,7 +99,7 @@ def q5(bids: Stream) -> Stream:
         top.with_columns(most=col("top").list.first().struct.field("count"))
         .flat_map("item", col("top"))
         .filter(col("item").struct.field("count") == col("most"))
-        .select("window_start", "window_end", auction=col("item").struct.field("value"), bids=col("most"))
+        .select("all", "window_start", "window_end", auction=col("item").struct.field("value"), bids=col("most"))
     )
 
 

@@ -88,9 +88,17 @@ export interface JobStatus {
   heard: number | null;
 }
 
+export interface Part {
+  name: string;
+  state: string;
+  stale: boolean;
+  refreshed: number | null;
+}
+
 export interface Status {
   broker: { state: string; since: number | null; text: string };
   jobs: Map<string, JobStatus>;
+  parts: Part[];
 }
 
 export type Health = "ok" | "warning" | "error" | "unknown";
@@ -107,6 +115,8 @@ export interface Stage {
   state: Health;
   text: string;
   rates: Map<string, number | null>;
+  refreshed: number | null;
+  stale: boolean;
 }
 
 export interface Query {
@@ -125,6 +135,7 @@ export interface Query {
   stateRows: number | null;
   stateBytes: number | null;
   heard: number | null;
+  stale: boolean;
 }
 
 export interface Watermark {
@@ -353,6 +364,10 @@ export function readStatus(message: unknown): Status {
   return {
     broker: { state: text(broker, "state", "connecting"), since: numberOrNull(broker, "since"), text: text(broker, "text", "") },
     jobs,
+    parts: list(from["parts"] ?? [], "parts").map((value) => {
+      const part = fields(value, "part");
+      return { name: text(part, "name"), state: text(part, "state"), stale: part["stale"] === true, refreshed: numberOrNull(part, "refreshed") };
+    }),
   };
 }
 
@@ -375,6 +390,8 @@ export function readPipeline(message: unknown): Pipeline {
       state: oneOf(stage["state"], HEALTH, "unknown"),
       text: text(stage, "text", ""),
       rates: readRates(stage["rates"]),
+      refreshed: numberOrNull(stage, "refreshed"),
+      stale: stage["stale"] === true,
     })),
     queries: each("queries", (query) => ({
       query: text(query, "query", ""),
@@ -391,6 +408,7 @@ export function readPipeline(message: unknown): Pipeline {
       stateRows: numberOrNull(query, "state_rows"),
       stateBytes: numberOrNull(query, "state_bytes"),
       heard: numberOrNull(query, "heard"),
+      stale: query["stale"] === true,
     })),
     watermarks: each("watermarks", (mark) => ({
       job: text(mark, "job"),

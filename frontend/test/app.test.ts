@@ -104,6 +104,19 @@ describe("notices", () => {
     expect(noticesOf(app)).toMatchObject([{ id: "broker", severity: "error" }]);
   });
 
+  it("tell of parts of the server whose figures are old", () => {
+    const app = connected();
+    const parts = [
+      { name: "offsets", state: "running", stale: true, refreshed: 1_760_000_000_000 },
+      { name: "figures", state: "restarting", stale: false, refreshed: null },
+      { name: "results", state: "running", stale: false, refreshed: 1_760_000_000_000 },
+    ];
+    app.status(readStatus({ broker: { state: "connected" }, jobs: { [CELLS.job]: { state: "live" } }, parts }));
+    const [notice] = noticesOf(app);
+    expect(notice).toMatchObject({ id: "parts", severity: "warning" });
+    expect(notice?.text).toMatch(/not current: offsets \(as of .*\), figures\./);
+  });
+
   it("tell of a job that stopped, in the server's words", () => {
     const app = connected();
     app.status(status("connected", { [CELLS.job]: ["stopped", "Start it: headrace run vehicle-distribution."] }));

@@ -88,6 +88,25 @@ describe("markup in the stream is shown as text", () => {
     expect(holder.querySelector('tr[data-failed="evil"] td[data-bad="true"]')?.textContent).toContain(`Why: ${EVIL}`);
     expect([...holder.querySelectorAll("th small s")].map((each) => each.textContent)).toEqual(["evil"]);
   });
+
+  it("on the pipeline page while figures are old, which is said", () => {
+    const app = appWith("points");
+    app.pipeline(
+      readPipeline({
+        now: 1_760_000_060_000,
+        stages: [
+          { name: "kafka", state: "warning", rates: { backlog: 7 }, refreshed: 1_760_000_000_000, stale: true },
+          { name: "spark", state: "error", rates: {}, refreshed: 1_760_000_059_000, stale: false },
+        ],
+        queries: [{ query: "q", state: "running", heard: 1_760_000_000_000, text: EVIL, stale: true }],
+      }),
+    );
+    render(<PipelinePage app={app} />, holder);
+    expectText();
+    expect(holder.querySelector('.stage[data-stage="kafka"][data-stale="true"] .as-of')?.textContent).toContain("Not current: as of");
+    expect(holder.querySelector('.stage[data-stage="spark"] .as-of')).toBeNull();
+    expect(holder.querySelector('tr[data-query="q"] td:last-child')?.getAttribute("data-bad")).toBe("true");
+  });
 });
 
 describe("an entry in words", () => {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
 from headrace.broker import (
     Connection,
@@ -18,10 +20,12 @@ from headrace.broker import (
 )
 from headrace.broker.ports import free_port
 from headrace.broker.topics import FOREVER, TopicDifference
-from headrace.errors import BrokerError, ConfigError, PlanError
+from headrace.errors import BrokerError, ConfigError, PlanError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from headrace.broker.topics import CleanupPolicy
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
         {"name": "ä"},
         {"name": "a", "partitions": 0},
         {"name": "a", "retention": "10us"},
+        {"name": "a", "replication": 0},
+        {"name": "a", "min_insync_replicas": 0},
     ],
 )
 def test_a_declaration_that_kafka_would_refuse_is_refused_at_once(settings: dict[str, Any]) -> None:
@@ -128,6 +134,71 @@ def test_what_the_broker_refuses_is_said(broker: EmbeddedBroker, topic_name: Cal
     with pytest.raises(BrokerError, match="Cannot create topic") as caught:
         Topics(broker.connection).ensure([TopicSpec(name=topic_name(), replication=3)])
     assert "replication" in caught.value.hint
+
+
+@pytest.mark.broker
+def test_copies_are_set_for_all_topics_of_a_connection(broker: EmbeddedBroker, topic_name: Callable[[], str]) -> None:
+    ours = replace(broker.connection, replication=1, min_insync_replicas=1)
+    name = topic_name()
+    Topics(ours).ensure([TopicSpec(name=name)])
+    found = Topics(ours).get(name)
+    assert found.replication == 1
+    assert _set_on_topic(broker.connection, name)["min.insync.replicas"] == "1"
+
+    unset = topic_name()
+    Topics(broker.connection).ensure([TopicSpec(name=unset)])
+    assert Topics(broker.connection).get(unset).replication == 1, "as many as there are brokers"
+    assert "min.insync.replicas" not in _set_on_topic(broker.connection, unset)
+
+    declared = topic_name()
+    Topics(replace(broker.connection, replication=2)).ensure([TopicSpec(name=declared, replication=1)])
+    assert Topics(broker.connection).get(declared).replication == 1, "what a topic declares wins"
+
+
+@pytest.mark.broker
+def test_more_copies_than_brokers_are_refused(broker: EmbeddedBroker, topic_name: Callable[[], str]) -> None:
+    name = topic_name()
+    with pytest.raises(BrokerError, match=f"Cannot create topic {name} with 2 copies: .* has 1 broker[.]") as caught:
+        Topics(replace(broker.connection, replication=2)).ensure([TopicSpec(name=name)])
+    assert "broker.replication" in caught.value.hint
+    with pytest.raises(ConfigError, match="1 copy, of which 2 must have each record") as refused:
+        Topics(replace(broker.connection, min_insync_replicas=2)).ensure([TopicSpec(name=name)])
+    assert "broker.min_insync_replicas" in refused.value.hint
+    assert Topics(broker.connection).missing([name]) == [name]
+
+
+@pytest.mark.broker
+def test_a_topic_with_fewer_copies_than_set_is_reported(broker: EmbeddedBroker, topic_name: Callable[[], str]) -> None:
+    name = topic_name()
+    Topics(broker.connection).ensure([TopicSpec(name=name)])
+    done = Topics(replace(broker.connection, replication=3, min_insync_replicas=2)).ensure([TopicSpec(name=name)])
+    assert {(each.setting, each.declared, each.actual) for each in done.differences} == {
+        ("replication", "3", "1"),
+        ("min.insync.replicas", "2", "1"),
+    }
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("cleanup", ["delete", "compact,delete"])
+def test_a_topic_whose_records_expire_is_not_compacted(
+    broker: EmbeddedBroker, topic_name: Callable[[], str], cleanup: CleanupPolicy
+) -> None:
+    topics = Topics(broker.connection)
+    kept, expiring = topic_name(), topic_name()
+    topics.ensure([commit_spec(name=kept), TopicSpec(name=expiring, cleanup=cleanup)])
+    topics.require_compacted(kept)
+    with pytest.raises(StateError, match=f"{expiring} is not compacted .cleanup.policy is {cleanup}") as caught:
+        topics.require_compacted(expiring)
+    assert f"--entity-name {expiring} --add-config cleanup.policy=compact" in caught.value.hint
+
+
+def _set_on_topic(connection: Connection, name: str) -> dict[str, str]:
+    """Read the settings that a topic has of its own, not from the broker."""
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    admin = AdminClient(connection.client_config())
+    (found,) = admin.describe_configs([resource]).values()
+    dynamic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {key: entry.value for key, entry in found.result(15).items() if entry.source == dynamic}
 
 
 def test_without_a_broker_every_question_says_so() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -157,3 +159,39 @@ def test_fresh_forgets_broker_data_and_checkpoint_and_nothing_else(tmp_path: Pat
     _forget(settings, pick(["vehicle-distribution"]))
     assert [path.exists() for path in kept] == [True] * 3
     assert [path.exists() for path in gone] == [False] * 2
+
+
+# -------------------------------------------------------------------- logs
+
+#: What a process says in a few days: 50 MB.
+TALK = "\nimport os\nfor n in range(500): os.write(2, b'%06d a warning of Spark\\n' % n + b'x' * 99_999 + b'\\n')\n"
+
+
+def settled(directory: Path, last: str) -> int:
+    """Wait for the last words of a log, and give the size of all its files."""
+    deadline = time.monotonic() + 30
+    while last not in " ".join(last_lines(directory / "run.log", 3)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert last in " ".join(last_lines(directory / "run.log", 3))
+    return sum(piece.stat().st_size for piece in directory.iterdir())
+
+
+def test_the_log_of_a_child_does_not_grow_for_ever(tmp_path: Path) -> None:
+    child = Child("the Spark job", [sys.executable, "-c", TALK], log=tmp_path / "run.log", on_line=lambda _line: None)
+    child.process.wait(60)
+    with pytest.raises(ChildEndedError):
+        child.check()
+    assert settled(tmp_path, "000499 a warning") <= 25_000_000
+
+
+def test_the_log_of_spark_does_not_grow_for_ever(tmp_path: Path) -> None:
+    """Standard error of a whole process and of those it starts, as `headrace run` has it."""
+    program = (
+        "import subprocess, sys\nfrom pathlib import Path\nfrom headrace.cli.run import quiet_spark\n"
+        f"with quiet_spark(Path({str(tmp_path / 'run.log')!r})):\n"
+        f"    subprocess.run([sys.executable, '-c', {TALK!r}], check=True)\n"
+        "sys.stderr.write('for the terminal')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=True)
+    assert done.stderr == b"for the terminal"
+    assert settled(tmp_path, "000499 a warning") <= 25_000_000

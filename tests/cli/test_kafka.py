@@ -111,6 +111,18 @@ def test_doctor_sees_the_running_broker(run: Run, bootstrap: str) -> None:
     assert bootstrap in findings["Port"]["found"]
 
 
+def test_copies_of_topics_are_a_setting(run: Run, bootstrap: str) -> None:
+    one = ("--set", "broker.replication=1", "--set", "broker.min_insync_replicas=1")
+    assert run(*one, "topics", "create", "test.copies").exit_code == 0
+    described = json.loads(run("topics", "describe", "test.copies", "--json").stdout)
+    assert described["replication"] == 1
+    assert described["config"]["min.insync.replicas"] == "1"
+    refused = run("--set", "broker.replication=2", "topics", "create", "test.copies-two")
+    assert refused.exit_code != 0
+    assert "test.copies-two with 2 copies" in refused.output
+    assert "broker.replication" in refused.output
+
+
 def test_topics_create_list_describe(run: Run, bootstrap: str) -> None:
     made = json.loads(run("topics", "create", "--json").stdout)
     wanted = {"input.vehicle-position", "input.stop-event", "input.dead-letter", "headrace.commits"}

@@ -201,3 +201,33 @@ def test_an_online_style_opens_its_own_host_and_no_other() -> None:
     policy = Access(style="https://tiles.example.org/style.json").content_policy()
     assert "connect-src 'self' https://tiles.example.org;" in policy
     assert "script-src 'self';" in policy
+
+
+# -------------------------------------------------------------------- odd requests
+
+
+@pytest.mark.parametrize("path", ["/api/jobs", "/", "/healthz", "/socket.io/"])
+def test_too_many_query_fields_are_refused_cleanly(path: str) -> None:
+    crowded = f"{path}?" + "&".join(f"a{n}=1" for n in range(60))
+    strange = ask(Access(token=TOKEN), crowded)
+    assert strange.status_code == (400 if path == "/healthz" else 401)
+    known = ask(Access(token=TOKEN), crowded, Authorization=f"Bearer {TOKEN}")
+    assert (known.status_code, known.json()) == (400, {"detail": "The address has more than 50 query fields."})
+    assert ask(Access(), crowded).status_code == 400
+    assert ask(Access(token=TOKEN), f"{crowded}&token={TOKEN}").status_code == strange.status_code
+
+
+def test_only_a_request_that_may_ask_lets_its_connection_in() -> None:
+    told: list[str] = []
+
+    async def request(path: str, **headers: str) -> None:
+        gate = Gate(behind, Access(token=TOKEN), let_in=lambda scope: told.append(scope["path"]))
+        transport = httpx.ASGITransport(gate, client=("127.0.0.1", 50000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
+            await http.get(path, headers=headers)
+
+    asyncio.run(request("/api/jobs"))
+    asyncio.run(request("/healthz"))
+    assert told == []
+    asyncio.run(request("/api/jobs", Authorization=f"Bearer {TOKEN}"))
+    assert told == ["/api/jobs"]

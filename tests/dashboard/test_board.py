@@ -9,7 +9,7 @@ import pytest
 from tests.dashboard.city import CELL_TEXTS, edges_job, stops_job, vehicles_job
 
 from headrace.dashboard import board as board_module
-from headrace.dashboard.board import MOST_AHEAD, PATIENCE, SETTLING, Board
+from headrace.dashboard.board import CONFIRMATIONS, DOUBTFUL_AHEAD, DOUBTFUL_JUMP, MOST_AHEAD, PATIENCE, SETTLING, Board
 from headrace.dashboard.cleaning import Rows
 from headrace.dashboard.declaration import declare
 
@@ -138,6 +138,48 @@ def test_a_result_that_has_expired_when_it_comes_is_not_shown() -> None:
     board.apply(rows((B, 0, 1)), now=2.0)
     assert shown(board) == {A: 1}
     assert board.overview().counts["expired_on_arrival"] == 1
+
+
+@pytest.mark.parametrize(
+    "ahead",
+    [
+        pytest.param(3_600 + DOUBTFUL_AHEAD / 1000 + 1, id="minutes ahead of every clock"),
+        pytest.param(3_600 + MOST_AHEAD / 1000 - 1, id="nearly an hour ahead of every clock"),
+        pytest.param(3_600 + 1e9, id="decades ahead"),
+        pytest.param(DOUBTFUL_JUMP / 1000 + 1_000, id="now, in the middle of a recording"),
+    ],
+)
+def test_one_absurd_time_spoils_no_history_and_expires_nothing(ahead: float) -> None:
+    """A recording whose results end an hour before the wall clock, or so."""
+    board = Board(declare(vehicles_job("v")), wall=lambda: T0 + 3_600_000 + 3_600_000 * (ahead < 7_000))
+    for step in range(20):
+        board.apply(rows((A, 5 * step, step), (B, 5 * step, 1)), now=float(step))
+    board.apply(rows((A, ahead, 9)), now=20.0)
+    for step in range(20, 40):
+        board.apply(rows((A, 5 * step, step), (B, 5 * step, 1)), now=float(step))
+    board.expire(now=41.0)
+    assert [point["values"]["vehicles"] for point in board.history(A)] == list(range(40))
+    assert len(board.history(B)) == 40
+    assert shown(board) == {A: 39, B: 1}
+    assert board.overview().counts["absurd"] == 1
+
+
+def test_a_new_time_that_several_results_agree_on_counts() -> None:
+    """The job was started again on another recording, or its feed simulates a day that is faster than ours."""
+    board = vehicles()
+    board.apply(rows((A, 0, 1)), now=0.0)
+    later = 3_600 + DOUBTFUL_AHEAD / 1000 + 60
+    board.apply(rows(*((cell, later, 2) for cell in (A, B, C, A, B, C))), now=1.0)
+    assert board.overview().counts["absurd"] == CONFIRMATIONS - 1
+    assert shown(board) == {A: 2, B: 2, C: 2}
+
+
+def test_a_result_after_a_long_silence_is_shown_at_once() -> None:
+    board = Board(declare(vehicles_job("v")), wall=lambda: T0 + 8 * 3_600_000)
+    board.apply(rows((A, 0, 1)), now=0.0)
+    board.apply(rows((A, 7 * 3_600, 2)), now=7 * 3_600.0)
+    assert board.history(A)[-1]["values"] == {"vehicles": 2.0}
+    assert "absurd" not in board.overview().counts
 
 
 def test_one_absurd_time_does_not_clear_the_map() -> None:

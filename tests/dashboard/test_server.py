@@ -86,29 +86,35 @@ def city(broker: EmbeddedBroker) -> Iterator[City]:
 def test_every_kind_of_job_shows_what_is_in_its_topic(city: City) -> None:
     end = city.window()
     end_ms = int(end.timestamp() * 1000)
-    city.hand.write(
-        city.jobs["vehicles"], [{"cell": CELLS[0], "vehicles": 4}, {"cell": CELLS[1], "vehicles": 1}], end=end
-    )
-    city.hand.write(city.jobs["delays"], [{"cell": CELLS[0], "p50": 12.5, "p90": float("nan")}], end=end)
-    city.hand.write(city.jobs["edges"], [{"cell": CELLS[0], "target": CELLS[1], "vehicles": 3}], end=end)
     stop = {"vehicle_id": "40/456", "line": "4", "latitude": 60.17, "longitude": 24.94}
-    city.hand.write(city.jobs["stops"], [stop], at=datetime.now(UTC))
-    city.hand.write(city.jobs["speeds"], [{"line": "550", "speed": 9.25}], end=end)
-    for kind in city.jobs:
-        until(lambda kind=kind: city.shown(kind), what=f"results of {kind}")
+    rows = {
+        "vehicles": [{"cell": CELLS[0], "vehicles": 4}, {"cell": CELLS[1], "vehicles": 1}],
+        "delays": [{"cell": CELLS[0], "p50": 12.5, "p90": float("nan")}],
+        "edges": [{"cell": CELLS[0], "target": CELLS[1], "vehicles": 3}],
+        "stops": [stop],
+        "speeds": [{"line": "550", "speed": 9.25}],
+    }
+    shown = {}
+    for kind, results in rows.items():
+        times = {"at": datetime.now(UTC)} if kind == "stops" else {"end": end}
+        city.hand.write(city.jobs[kind], results, **times)
+        shown[kind] = until(
+            lambda kind=kind, rows=results: (entries := city.shown(kind)) and len(entries) == len(rows) and entries,
+            what=f"results of {kind}",
+        )
 
-    vehicles = until(lambda: (found := city.shown("vehicles")) and len(found) == 2 and found, what="both cells")
+    vehicles = shown["vehicles"]
     assert {key: entry["values"] for key, entry in vehicles.items()} == {A: {"vehicles": 4}, B: {"vehicles": 1}}
     assert vehicles[A]["window_end"] == end_ms
     assert vehicles[A]["window_start"] == end_ms - 30_000
     assert vehicles[A]["expires_at"] == end_ms + 5_000
     assert (round(vehicles[A]["latitude"], 3), round(vehicles[A]["longitude"], 3)) == (60.171, 24.943)
-    assert city.shown("delays")[A]["values"] == {"p50": 12.5, "p90": None}
-    assert city.shown("edges")[A]["target"] == B
-    (point,) = city.shown("stops").values()
+    assert shown["delays"][A]["values"] == {"p50": 12.5, "p90": None}
+    assert shown["edges"][A]["target"] == B
+    (point,) = shown["stops"].values()
     assert (point["latitude"], point["longitude"]) == (60.17, 24.94)
     assert point["values"] == {"vehicle_id": "40/456", "line": "4"}
-    assert city.shown("speeds")["550"]["values"] == {"line": "550", "speed": 9.25}
+    assert shown["speeds"]["550"]["values"] == {"line": "550", "speed": 9.25}
 
 
 def test_the_state_of_a_part_of_the_map(city: City) -> None:
@@ -453,7 +459,12 @@ def test_a_defect_is_told_and_not_silent(broker: EmbeddedBroker, monkeypatch: py
         answer = until(
             lambda: (found := httpx.get(f"{served.url}/healthz")).status_code == 503 and found, what="a word about it"
         )
-        assert "a defect of the dashboard" in answer.json()["detail"]
+        assert "NoneType" not in answer.text
+        status = httpx.get(f"{served.url}/api/status").json()
+        assert "a defect of the dashboard" in status["broker"]["text"]
+        (part,) = [part for part in status["parts"] if part["name"] == "results"]
+        assert part["failures"] >= 1
+        assert "TypeError" in part["text"]
         monkeypatch.undo()
         until(lambda: httpx.get(f"{served.url}/healthz").status_code == 200, what="reading to go on")
         hand.close()

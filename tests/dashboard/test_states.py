@@ -65,7 +65,11 @@ def test_kafka_may_go_and_come_back(tmp_path: Path) -> None:
             gone = until(
                 lambda: (answer := httpx.get(f"{served.url}/healthz")).status_code == 503 and answer, what="the loss"
             )
-            assert "Cannot reach Kafka" in gone.json()["detail"]
+            assert gone.json()["status"] == "unavailable"
+            assert connection.bootstrap not in gone.text
+            assert "127.0.0.1" not in gone.text
+            why = httpx.get(f"{served.url}/api/status").json()["broker"]
+            assert (why["state"], "Cannot reach Kafka" in why["text"]) == ("gone", True)
             kafka = next(
                 stage for stage in httpx.get(f"{served.url}/api/pipeline").json()["stages"] if stage["name"] == "kafka"
             )

@@ -3,18 +3,28 @@
 A Python block of the documentation is run, and what it prints is compared with the block that follows it if that one
 is marked `output`:
 
-    ```python            is run; the blocks of one page share their names, from the top of the page down
-    ```python no-run     is compiled only, because it needs Spark, Kafka or something else that a quick test has not
-    ```text output       is what the Python block before it prints
+    ```python                is run; the blocks of one page share their names, from the top of the page down
+    ```python spark broker   is run with real Spark and a real broker, after the blocks before it; `tests/spark` does
+                             that, and puts the address of its broker in place of `localhost:9092`
+    ```python no-run REASON  is compiled only; the rest of the line, and the text of the page, say why
+    ```text output           is what the Python block before it prints
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+
+#: What a block may need besides Python, written behind `python`.
+NEEDS = frozenset({"spark", "broker"})
+#: Where pages say that Kafka is.
+DOCUMENTED_ADDRESS = "localhost:9092"
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+)(?P<info>.*)$")
 _HEADING = re.compile(r"^#{1,6} +(?P<text>.*?)#* *$")
@@ -35,6 +45,19 @@ class Block:
     @property
     def words(self) -> list[str]:
         return self.info.split()
+
+    @property
+    def is_python(self) -> bool:
+        return self.words[:1] == ["python"]
+
+    @property
+    def is_run(self) -> bool:
+        return self.is_python and self.words[1:2] != ["no-run"]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What has to be there for it to run."""
+        return frozenset(self.words[1:]) if self.is_run else frozenset()
 
     @property
     def where(self) -> str:
@@ -116,3 +139,27 @@ def parse_page(path: Path, text: str) -> Page:
             inside.append(content.removeprefix(opening["indent"]))
         blocks.append(Block(path, number, opening["info"].strip(), "\n".join(inside) + "\n"))
     return Page(path, tuple(blocks), re.sub(r"<!--.*?-->", "", "\n".join(prose), flags=re.DOTALL))
+
+
+def run_blocks(page: Page, *, broker: str | None = None) -> None:
+    """Run the Python blocks of a page, and compare what they print with what the page says.
+
+    Args:
+        page: The page.
+        broker: The address of a broker, in a process that can start Spark; None: leave out the blocks that need them.
+    """
+    namespace: dict[str, Any] = {"__name__": "page"}
+    for number, block in enumerate(page.blocks):
+        if not block.is_run or (block.needs and broker is None):
+            continue
+        text = block.text.replace(DOCUMENTED_ADDRESS, broker) if block.needs and broker is not None else block.text
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            try:
+                exec(compile(text, block.where, "exec", dont_inherit=True), namespace)  # noqa: S102
+            except NameError as problem:
+                problem.add_note("Define it earlier on the page.")
+                raise
+        following = page.blocks[number + 1] if number + 1 < len(page.blocks) else None
+        if following is not None and "output" in following.words:
+            assert printed.getvalue().rstrip() == following.text.rstrip(), f"{following.where} differs"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
+import json
 import re
 import runpy
 import sys
+import tomllib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pytest
 import typer.main
-from tests.docs.pages import ROOT, Block, Page, pages, parse_page
+from tests.docs.pages import NEEDS, ROOT, Block, Page, pages, parse_page, run_blocks
 
 from headrace.cli.main import app
 
@@ -39,26 +39,52 @@ def with_python() -> list[Any]:
 @pytest.mark.parametrize("page", with_python())
 def test_python_blocks_run_and_print_what_the_page_says(page: Page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "page"}
-    for number, block in enumerate(page.blocks):
-        if block.words[:1] != ["python"] or "no-run" in block.words:
-            continue
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            try:
-                exec(compile(block.text, block.where, "exec", dont_inherit=True), namespace)  # noqa: S102
-            except NameError as problem:
-                problem.add_note("Define it earlier on the page, or mark the block ```python no-run.")
-                raise
-        following = page.blocks[number + 1] if number + 1 < len(page.blocks) else None
-        if following is not None and "output" in following.words:
-            assert printed.getvalue().rstrip() == following.text.rstrip(), f"{following.where} differs"
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    run_blocks(page)
 
 
 @pytest.mark.parametrize("page", with_python())
 def test_python_blocks_are_python(page: Page):
     for block in blocks(page, "python"):
         compile(block.text, block.where, "exec", dont_inherit=True)
+
+
+@pytest.mark.parametrize("page", with_python())
+def test_every_python_block_runs_or_says_why_not(page: Page):
+    assert not [problem for block in blocks(page, "python") if (problem := unclear(block))]
+
+
+def unclear(block: Block) -> str:
+    """Tell what is wrong with the line that opens a Python block; "" if nothing is."""
+    if not block.is_run:
+        return "" if len(block.words) > 4 else f"{block.where}: say why it is not run: ```python no-run REASON"
+    unknown = block.needs - NEEDS
+    return f"{block.where}: {', '.join(sorted(unknown))} is neither of {', '.join(sorted(NEEDS))}" if unknown else ""
+
+
+@pytest.mark.parametrize(
+    ("info", "words"),
+    [
+        ("python", ""),
+        ("python spark broker", ""),
+        ("python no-run because it deletes a topic", ""),
+        ("python no-run", "say why it is not run"),
+        ("python norun", "norun is neither of broker, spark"),
+    ],
+)
+def test_a_block_that_is_not_run_needs_a_reason(info: str, words: str):
+    found = unclear(Block(ROOT / "x.md", 1, info, "a = 1"))
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_data_and_settings_can_be_read(page: Page):
+    for block in page.blocks:
+        if block.words[:1] == ["json"]:
+            json.loads(block.text)
+        if block.words[:1] == ["toml"]:
+            tomllib.loads(block.text)
 
 
 def made_later(path: Path) -> bool:
@@ -130,7 +156,8 @@ def test_the_readme_has_its_first_screen():
     assert {"make run", "make test"} <= set(page.shell_lines)
     assert any(target.endswith(".svg") for target in page.links)
     first = blocks(page, "python")[0]
-    assert "no-run" not in first.words
+    assert first.is_run
+    assert not first.needs
 
 
 def test_every_page_is_listed_in_the_index():
@@ -168,9 +195,9 @@ def test_an_unknown_command_is_noticed(text: str, part: str):
 
 
 def test_a_page_is_taken_apart():
-    text = "# A title\n\nSee [there](x.md#y) and `make run`.\n\n```python no-run\na = 1\n```\n\n## A `title`\n"
+    text = "# A title\n\nSee [there](x.md#y) and `make run`.\n\n```python spark\na = 1\n```\n\n## A `title`\n"
     page = parse_page(ROOT / "x.md", text)
-    assert [(block.info, block.text, block.line) for block in page.blocks] == [("python no-run", "a = 1\n", 5)]
+    assert [(block.info, block.text, block.line) for block in page.blocks] == [("python spark", "a = 1\n", 5)]
     assert page.links == ["x.md#y"]
     assert page.spans == ["make run", "title"]
     assert page.anchors == {"a-title", "a-title-1"}

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from headrace.engine import MemorySegments, Operator, Outcome, Turn
-from headrace.engine.group import Arrivals, Group, Seen, Timekeeping
+from headrace.engine.group import CLOCK, Arrivals, Group, Seen, Timekeeping
+from headrace.engine.state import record_from_bytes, record_to_bytes
 from headrace.errors import StateError
 from headrace.time import bounded, perfect
 from headrace.time.instants import BEGINNING, END
@@ -269,3 +270,59 @@ def test_a_column_of_another_type_is_refused_but_more_or_fewer_columns_are_not()
     with pytest.raises(StateError, match="column v was Int64, is Float64"):
         group(schema=pl.Schema({**SCHEMA, "v": pl.Float64})).turn(segments, Arrivals())
     group().turn(segments, Arrivals())
+
+
+HOUR = 3600
+#: The machine's clock, in seconds, one value a second: 20 s as it is, then 10 s wrong, then 139 s as it is.
+JUMPS = {
+    "no jump": [100 + n for n in range(170)],
+    "an hour forward and back": [100 + n + (HOUR if 20 <= n < 30 else 0) for n in range(170)],
+    "an hour back and forward": [100 + n - (HOUR if 20 <= n < 30 else 0) for n in range(170)],
+    "an hour forward for good": [100 + n + (HOUR if n >= 20 else 0) for n in range(170)],
+    "an hour back for good": [100 + n - (HOUR if n >= 20 else 0) for n in range(170)],
+}
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_silence_is_measured_by_the_steady_clock_whatever_the_machine_says(name: str) -> None:
+    clock = Clock(Timekeeping(bounded(0), 30 * SECOND, ("0", "1")))
+    marks = []
+    for second, now in enumerate(JUMPS[name]):
+        quiet = [] if second > 31 else [seen("1", second)]
+        marks.append(clock(seen("0", second), *quiet, now=now, steady=(100 + second) * SECOND))
+    # Partition 1 was heard last at 31 s, so it holds the watermark there until it has been silent for 30 s.
+    assert marks == [*range(32), *[31] * 29, *range(61, 170)]
+
+
+@pytest.mark.parametrize("name", ["no jump", "an hour forward and back", "an hour back for good"])
+def test_without_a_steady_clock_a_clock_that_goes_back_does_not_keep_a_partition_active(name: str) -> None:
+    clock = Clock(Timekeeping(bounded(0), 30 * SECOND, ("0", "1")))
+    marks = []
+    for second, now in enumerate(JUMPS[name]):
+        quiet = [] if second > 31 else [seen("1", second)]
+        marks.append(clock(seen("0", second), *quiet, now=now))
+    assert marks[32] == 31
+    # The second in which the clock goes back is the only one that is not counted.
+    assert marks[63:] == list(range(63, 170))
+
+
+def test_state_without_a_steady_clock_is_carried_on() -> None:
+    clock = Clock(Timekeeping(bounded(0), 30 * SECOND, ("0", "1")))
+    assert clock(seen("0", 1), seen("1", 1), now=100) == 1
+    saved = record_from_bytes(clock.segments.content[CLOCK])
+    del saved["clock"]  # as it was written before there was one
+    clock.segments.put(CLOCK, record_to_bytes(saved))
+    assert clock(seen("0", 20), now=129, steady=129 * SECOND) == 1
+    assert clock(seen("0", 21), now=130, steady=130 * SECOND) == 21
+
+
+def test_a_partition_that_appears_holds_back_until_it_brings_events_or_is_idle() -> None:
+    clock = Clock(Timekeeping(bounded(0), 30 * SECOND, ("0",)))
+    assert clock(seen("0", 10), now=100) == 10
+    appeared = Seen(0, "1", {"rows": 0})
+    assert clock(seen("0", 20), appeared, now=101) == 10
+    assert clock(seen("0", 30), now=102) == 10
+    assert clock(seen("1", 12), now=103) == 12
+    silent = Clock(Timekeeping(bounded(0), 30 * SECOND, ("0",)))
+    assert silent(seen("0", 10), appeared, now=100) is None
+    assert silent(seen("0", 20), now=130) == 20

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
-from typing import TYPE_CHECKING
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from headrace.enrich.breaker import Breaker
 from headrace.enrich.cache import Answer, Cache, Key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -31,9 +35,29 @@ def clock() -> Clock:
     return Clock()
 
 
+class Opened:
+    """Opens caches, and closes them at the end of a test."""
+
+    def __init__(self, clock: Clock, path: Path) -> None:
+        self.clock, self.path = clock, path
+        self.caches: list[Cache] = []
+
+    def __call__(self, *, kind: str = "stops", on_disk: bool = True, **options: Any) -> Cache:
+        self.caches.append(Cache(self.path if on_disk else None, kind=kind, clock=self.clock, **options))
+        return self.caches[-1]
+
+
+@pytest.fixture
+def opened(tmp_path: Path, clock: Clock) -> Iterator[Opened]:
+    made = Opened(clock, tmp_path / "c")
+    yield made
+    for cache in made.caches:
+        cache.close()
+
+
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_an_answer_holds_until_it_expires(tmp_path: Path, clock: Clock, on_disk: bool) -> None:
-    cache = Cache(tmp_path / "c" if on_disk else None, kind="stops", clock=clock)
+def test_an_answer_holds_until_it_expires(opened: Opened, clock: Clock, on_disk: bool) -> None:
+    cache = opened(on_disk=on_disk)
     cache.put({("a", 1): ("x", 2.5, None, True)}, seconds=10)
     clock.now += 9
     assert answers(cache, ("a", 1), ("a", 2)) == {("a", 1): ("x", 2.5, None, True)}
@@ -41,64 +65,72 @@ def test_an_answer_holds_until_it_expires(tmp_path: Path, clock: Clock, on_disk:
     assert answers(cache, ("a", 1)) == {}
 
 
-def test_another_process_sees_what_is_on_disk_and_other_kinds_do_not(tmp_path: Path, clock: Clock) -> None:
-    one = Cache(tmp_path / "c", kind="stops", clock=clock)
+def test_another_process_sees_what_is_on_disk_and_other_kinds_do_not(opened: Opened) -> None:
+    one = opened()
     one.put({("a",): ("x",), ("b",): None}, seconds=10)
-    assert answers(Cache(tmp_path / "c", kind="stops", clock=clock), ("a",), ("b",)) == {("a",): ("x",), ("b",): None}
-    assert answers(Cache(tmp_path / "c", kind="weather", clock=clock), ("a",)) == {}
+    assert answers(opened(), ("a",), ("b",)) == {("a",): ("x",), ("b",): None}
+    assert answers(opened(kind="weather"), ("a",)) == {}
 
 
-def test_many_keys_at_once(tmp_path: Path, clock: Clock) -> None:
-    Cache(tmp_path / "c", kind="stops", clock=clock).put({(n,): (n,) for n in range(2500)}, seconds=10)
-    again = Cache(tmp_path / "c", kind="stops", clock=clock)
+def test_many_keys_at_once(opened: Opened) -> None:
+    opened().put({(n,): (n,) for n in range(2500)}, seconds=10)
+    again = opened()
     assert len(answers(again, *((n,) for n in range(3000)))) == 2500
 
 
-def test_memory_and_disk_are_bounded(tmp_path: Path, clock: Clock) -> None:
-    cache = Cache(tmp_path / "c", kind="stops", most=10, clock=clock)
+def test_memory_and_disk_are_bounded(tmp_path: Path, opened: Opened, clock: Clock) -> None:
+    cache = opened(most=10)
     for number in range(300):
         clock.now += 601  # cleaning is due with every answer
         cache.put({(number,): (number,)}, seconds=1e6)
     assert len(cache._memory) == 10
-    with sqlite3.connect(tmp_path / "c") as connection:
+    with closing(sqlite3.connect(tmp_path / "c")) as connection:
         assert connection.execute("SELECT count(*) FROM answers").fetchone() == (100,)
     assert answers(cache, (299,), (0,)) == {(299,): (299,)}
 
 
-def test_what_has_expired_is_removed_from_disk(tmp_path: Path, clock: Clock) -> None:
-    cache = Cache(tmp_path / "c", kind="stops", clock=clock)
+def test_what_has_expired_is_removed_from_disk(tmp_path: Path, opened: Opened, clock: Clock) -> None:
+    cache = opened()
     cache.put({("old",): ("x",)}, seconds=10)
     clock.now += 1000
     cache.put({("new",): ("y",)}, seconds=10)
-    with sqlite3.connect(tmp_path / "c") as connection:
+    with closing(sqlite3.connect(tmp_path / "c")) as connection:
         assert connection.execute("SELECT key FROM answers").fetchall() == [('["new"]',)]
 
 
 @pytest.mark.parametrize("damage", ["text", "directory"])
 def test_a_file_that_cannot_be_used_leaves_the_cache_in_memory(
-    tmp_path: Path, clock: Clock, damage: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, opened: Opened, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "c"
     if damage == "text":
         path.write_text("this is no database" * 100)
     else:
         path.mkdir()
-    cache = Cache(path, kind="stops", clock=clock)
+    cache = opened()
     cache.put({("a",): ("x",)}, seconds=10)
     assert answers(cache, ("a",), ("b",)) == {("a",): ("x",)}
     assert len([record for record in caplog.records if "cannot be used" in record.message]) == 1
 
 
-def test_a_file_that_another_holds_is_passed_over(tmp_path: Path, clock: Clock) -> None:
-    cache = Cache(tmp_path / "c", kind="stops", clock=clock)
+def test_a_file_that_is_no_database_is_not_held_open(tmp_path: Path, opened: Opened) -> None:
+    (tmp_path / "c").write_text("this is no database" * 100)
+    opened().put({("a",): ("x",)}, seconds=10)
+    gc.collect()
+    held = [file.path for file in psutil.Process().open_files()]
+    assert str(tmp_path / "c") not in held
+
+
+def test_a_file_that_another_holds_is_passed_over(tmp_path: Path, opened: Opened) -> None:
+    cache = opened()
     cache.put({("a",): ("x",)}, seconds=10)
-    with sqlite3.connect(tmp_path / "c", isolation_level=None) as other:
+    with closing(sqlite3.connect(tmp_path / "c", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         cache.put({("b",): ("y",)}, seconds=10)
         assert answers(cache, ("a",), ("b",)) == {("a",): ("x",), ("b",): ("y",)}
         other.execute("ROLLBACK")
     cache.put({("c",): ("z",)}, seconds=10)
-    assert answers(Cache(tmp_path / "c", kind="stops", clock=clock), ("a",), ("c",)) == {("a",): ("x",), ("c",): ("z",)}
+    assert answers(opened(), ("a",), ("c",)) == {("a",): ("x",), ("c",): ("z",)}
 
 
 def test_a_breaker_opens_after_failures_in_a_row_and_probes_with_one_call(clock: Clock) -> None:

@@ -188,6 +188,7 @@ def test_a_service_that_asks_to_be_left_alone_is_left_alone(server: RoutingServe
     ("body", "told"),
     [
         ("<html>Good morning</html>", "its answer is no JSON"),
+        ('{"data": ' + "[" * 1900 + "]" * 1900 + "}", "its answer is nested too deeply"),
         ('{"errors": [{"message": "secret detail"}]}', "its answer cannot be used (KeyError)"),
         ('{"data": null}', "its answer cannot be used (TypeError)"),
         ('{"data": {"trip0": {"arrivalStoptime": {"stop": {"gtfsId": "x"}}}}}', "its answer cannot be used (KeyError)"),
@@ -207,6 +208,20 @@ def test_answers_that_cannot_be_used(
     assert len(server.calls) == 1  # asking again would not help
     assert told in caplog.text
     assert "secret detail" not in caplog.text
+
+
+def test_answers_that_are_nested_too_deeply_open_the_circuit_breaker(server: RoutingServer) -> None:
+    async def deep(_: int) -> web.Response:
+        return web.Response(text="[" * 100_000 + "]" * 100_000, content_type="application/json")
+
+    server.mood = deep
+    source = routing_service(
+        server.url, retries=0, per_call=1, parallel=1, failures=3, cool_down="5min", keep_failed="10ms", **PATIENT
+    )
+    assert set(states(source.look_up(trips(*range(20))))) <= {State.FAILED, State.REFUSED}
+    assert len(server.calls) == 3
+    assert states(source.look_up(trips(60))) == [State.REFUSED]
+    assert len(server.calls) == 3
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404])

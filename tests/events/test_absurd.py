@@ -157,6 +157,7 @@ def test_kafka_timestamps_that_no_calendar_shows_do_not_stop_a_dead_letter(codec
     assert codec.decode(codec.encode_dead_letters(dead), types=[DeadLetter]).frame.select(dead.columns).equals(dead)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("byte", ["\\x0a", "\\x0b", "{"])
 def test_a_large_batch_of_rubbish_needs_no_more_than_a_few_times_its_size(byte: str) -> None:
     # In a process of its own, because the peak of this one may have been higher before.

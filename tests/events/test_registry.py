@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf import struct_pb2, wrappers_pb2
 
 from headrace.errors import SchemaError
 from headrace.events import Codec, Event, StopEvent, TypeRegistry, VehiclePosition
+from headrace.events.decoding import Decoding
 
 
 def test_only_the_name_after_the_last_slash_counts() -> None:
@@ -91,3 +93,37 @@ def test_an_unregistered_type_is_a_dead_letter_that_names_it(codec: Codec) -> No
     value = Event(event_timestamp={"seconds": 1}, details={"type_url": "x/acme.Ping"}).SerializeToString()
     dead = codec.decode([value, value]).dead
     assert dead.select("reason", "event_type").rows() == [("unknown_type", "acme.Ping")] * 2
+
+
+def test_the_cost_of_made_up_type_urls_follows_the_records(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can slow decoding down by giving every record a type_url of its own."""
+    count = 2_000
+
+    def event(url: str, number: int) -> bytes:
+        details = VehiclePosition(vehicle_id=str(number)).SerializeToString()
+        return Event(event_timestamp={"seconds": 1}, details={"type_url": url, "value": details}).SerializeToString()
+
+    values = [
+        event(f"{number}/headrace.v1.VehiclePosition" if number % 2 else f"x/acme.T{number}", number)
+        for number in range(count)
+    ]
+    compared: list[int] = []
+    readings: list[int] = []
+    find, details = np.flatnonzero, Decoding._details
+
+    def counted_find(mask: Any) -> Any:
+        compared.append(len(mask))
+        return find(mask)
+
+    def counted_details(self: Decoding, want: Any, envelope: Any, *rest: Any) -> Any:
+        readings.append(envelope.num_rows)
+        return details(self, want, envelope, *rest)
+
+    monkeypatch.setattr("headrace.events.decoding.np.flatnonzero", counted_find)
+    monkeypatch.setattr(Decoding, "_details", counted_details)
+    found = codec.decode(values, types=[VehiclePosition])
+    assert sum(compared) <= 20 * count
+    assert readings == [count // 2]
+    assert found.frame.get_column("vehicle_id").to_list() == [str(number) for number in range(1, count, 2)]
+    assert found.dead.get_column("event_type").to_list() == [f"acme.T{number}" for number in range(0, count, 2)]
+    assert found.dead.row(1, named=True)["text"] == "type 'x/acme.T2' is not registered"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.ingest import RawMessage
 from headrace.ingest import mqtt_wire as wire
 from headrace.ingest.mqtt_wire import Connected, Disconnected, Granted, Parser, ProtocolError, Refused
+from headrace.ingest.topic_cache import TopicCache
 
 
 def parser(version: Any = "5", limit: int = 1 << 20) -> Parser:
@@ -87,6 +90,41 @@ def test_giant_properties_do_not_fill_memory_either() -> None:
         found.feed(stream[at : at + 65_536])
     assert [m.payload for m in found.messages] == [b"", b"y"]
     assert found.numbers == [7, 8]
+
+
+def test_topics_of_64_kilobytes_do_not_fill_memory() -> None:
+    found = parser()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(500):
+            topic = f"/{number}/" + "x" * 60_000
+            found.feed(wire.publish("5", topic, b"y", number=1))
+            assert [message.topic for message in found.take(10)[0]] == [topic]
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 5_000_000
+
+
+def test_a_cache_of_topics_is_bounded_by_bytes() -> None:
+    made: list[str] = []
+
+    def make(topic: str) -> str:
+        made.append(topic)
+        return topic.upper()
+
+    cache = TopicCache(make, sys.getsizeof, most_bytes=100_000)
+    topics = [f"/{number}/" + "x" * (number % 900) for number in range(2_000)]
+    for topic in topics:
+        assert cache.get(topic) == topic.upper()
+        assert cache.bytes <= 100_000
+    assert 0 < len(cache) < 2_000
+    made.clear()
+    assert [cache.get(topics[-1]) for _ in range(3)] == [topics[-1].upper()] * 3
+    assert not made, "a topic that is known is not read again"
+    assert cache.get("x" * 200_000) == "X" * 200_000
+    assert cache.bytes <= 100_000
 
 
 def test_what_a_broker_answers() -> None:

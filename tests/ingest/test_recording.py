@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from headrace.errors import ConfigError, EnvironmentProblem
 from headrace.ingest import RawMessage
 from headrace.ingest.connectors.replay import ReplayConnector, ReplaySettings
+from headrace.ingest.files import BLOCK, SourceFile
 from headrace.ingest.messages import Messages
 from headrace.ingest.recorder import Recorder
 from headrace.ingest.recording import Recording, format_line, parse_line
@@ -76,6 +77,54 @@ def test_a_torn_end_is_noticed(tmp_path: Path, suffix: str) -> None:
     assert found == MESSAGES[: len(found)]
     if not suffix:
         assert len(found) == len(MESSAGES) - 1
+
+
+def _with_a_flipped_bit(packed: bytes, place: int) -> bytes:
+    return packed[:place] + bytes([packed[place] ^ 0x10]) + packed[place + 1 :]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_a_bad_checksum_is_corruption_and_not_a_torn_end(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"feed.dump{suffix}"
+    first, second = PACKERS[suffix](CONTENT[: len(CONTENT) // 2]), PACKERS[suffix](CONTENT[len(CONTENT) // 2 :])
+    # The checksum of a gzip member stands before its length; those of the others are found anywhere in the data.
+    place = len(first) - 6 if suffix == ".gz" else len(first) // 2
+    path.write_bytes(_with_a_flipped_bit(first, place) + second)
+    recording = Recording(path)
+    with pytest.raises(
+        EnvironmentProblem, match=rf"feed\.dump{suffix} is corrupt at or before offset [\d,]+, after"
+    ) as told:
+        list(recording)
+    assert told.value.hint
+    assert not recording.torn
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+def test_a_second_stream_is_read_and_what_is_none_is_corruption(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"feed.dump{suffix}"
+    half = CONTENT.index(b"\n", len(CONTENT) // 2) + 1
+    packed = PACKERS[suffix](CONTENT[:half]) + PACKERS[suffix](CONTENT[half:])
+    path.write_bytes(packed)
+    assert list(Recording(path)) == MESSAGES
+    path.write_bytes(packed + b"something else")
+    with pytest.raises(EnvironmentProblem, match="is corrupt"):
+        list(Recording(path))
+    begun = PACKERS[suffix](CONTENT[:half])
+    for size in (1, 2, 5):
+        path.write_bytes(begun + packed[:size])
+        recording = Recording(path)
+        found = list(recording)
+        assert recording.torn
+        # Of a Zstandard file, what is read together with the tear is lost with it.
+        assert suffix == ".zst" or found == MESSAGES[: CONTENT[:half].count(b"\n")]
+
+
+def test_a_block_that_expands_a_thousandfold_is_read_in_parts(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.gz"
+    path.write_bytes(gzip.compress(b"0" * 30_000_000))
+    blocks = list(SourceFile(str(path)).blocks())
+    assert b"".join(blocks) == b"0" * 30_000_000
+    assert max(map(len, blocks)) <= BLOCK
 
 
 def test_a_last_line_without_its_end_counts_if_it_is_whole(tmp_path: Path) -> None:
@@ -141,6 +190,37 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         Recording(tmp_path / "empty.dump").check()
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            b'\n/hfp/v2/journey/vp {"VP":{"tst":"x"}}\n',
+            "has no arrival times: .* /hfp/v2.*put the event time before each",
+        ),
+        (b'/hfp/v2/journey/vp {"VP":{"tst":"x"}}', "has no arrival times: "),
+        (b'{"time": 5, "id": "a"}\n', 'holds JSON lines .* form = "jsonl" and time = {field = "NAME"}'),
+        (b"time,id\n5,a\n", "holds no recorded message: its first line is 'time,id'.*form = \"csv\""),
+        (b"\n \n", "holds no recorded message: it is empty"),
+    ],
+)
+def test_what_is_no_recording_is_refused_with_what_to_do(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "a.dump").write_bytes(content)
+    with pytest.raises(ConfigError, match=f"a.dump {words}"):
+        Recording(tmp_path / "a.dump").check()
+
+
+def test_event_times_stand_in_for_arrivals_as_the_documentation_says(tmp_path: Path) -> None:
+    lines = [f'/vp/7 {{"VP":{{"desi":"6","tst":"2024-02-13T16:33:0{second}.000Z"}}}}' for second in (1, 0, 2)]
+    (tmp_path / "old.dump").write_text("\n".join([*lines, "/vp/7 {}", ""]))
+    page = (Path(__file__).parents[2] / "docs" / "ingestion.md").read_text()
+    command = next(line.strip() for line in page.splitlines() if line.startswith("    sed "))
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    recording = Recording(tmp_path / "new.dump")
+    found = [(message.arrival % 60_000_000, message.payload.decode()) for message in recording]
+    assert found == [(second * 1_000_000, lines[at].partition(" ")[2]) for second, at in ((0, 1), (1, 0), (2, 2))]
+    assert recording.bad_count == 1, "a line without a time is told, not invented"
+
+
 @pytest.mark.parametrize("compression", ["none", "gz"])
 def test_the_recorder_writes_what_a_recording_reads(tmp_path: Path, compression: str) -> None:
     recorder = Recorder(tmp_path, compression=compression, max_seconds=3)  # type: ignore[arg-type]
@@ -160,6 +240,7 @@ def test_a_killed_recorder_loses_nothing_that_was_flushed(tmp_path: Path) -> Non
     program = """
 import os, signal, sys
 from headrace.ingest import RawMessage
+from headrace.ingest.files import BLOCK, SourceFile
 from headrace.ingest.messages import Messages
 from headrace.ingest.recorder import Recorder
 recorder = Recorder(sys.argv[1])

@@ -61,10 +61,13 @@ class Bench:
         *jobs: Job,
         until: Callable[[list[BatchDone]], bool],
         tell: Callable[[RunEvent], None] | None = None,
+        patience: float = 240.0,
         **changes: Any,
     ) -> list[BatchDone]:
-        """Run jobs until their batches so far satisfy a condition; not to get there in minutes is a failure."""
+        """Run jobs until their batches so far satisfy a condition; not to get there in time is a failure."""
         options = RunOptions(connection=self.broker.connection, checkpoint=self.checkpoint, jars=self.jars)
+        # All tests share a broker: the first run of a test may write what another test has written before.
+        changes = {"take_over": not changes.get("checkpoint", self.checkpoint).exists(), **changes}
         done: list[BatchDone] = []
         stop = threading.Event()
 
@@ -76,7 +79,7 @@ class Bench:
                 if until(done):
                     stop.set()
 
-        timer = threading.Timer(240, stop.set)
+        timer = threading.Timer(patience, stop.set)
         timer.start()
         try:
             run_jobs(jobs, replace(options, **changes), report, stop)

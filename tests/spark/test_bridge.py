@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.errors import PlanError
+from headrace.errors import ConfigError, PlanError
 from headrace.inprocess import run
 from headrace.spark.session import spark_settings, start_session
 from headrace.stream import Stream
@@ -109,3 +109,23 @@ def test_what_cannot_work_is_refused(spark: SparkSession) -> None:
     windowed = stream.key_by("sensor").window(tumbling("5s")).aggregate(n=count())
     with pytest.raises(PlanError, match="rows readings is not a DataFrame"):
         windowed.to_spark(spark)
+
+
+def test_another_state_store_than_rocksdb_is_refused_before_a_query_starts(spark: SparkSession, tmp_path: Path) -> None:
+    ROWS.write_parquet(tmp_path / "0.parquet")
+    source = spark.readStream.schema("sensor string, at timestamp, value double").parquet(str(tmp_path))
+    stream = busy(Stream.from_spark(source, time="at"))
+    name = "spark.sql.streaming.stateStore.providerClass"
+    needed = spark.conf.get(name)
+    spark.conf.set(name, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
+    try:
+        with pytest.raises(
+            ConfigError, match="HDFSBackedStateStoreProvider, and stateful streams need RocksDB"
+        ) as caught:
+            stream.to_spark(spark)
+        assert f'spark.conf.set("{name}", "{needed}")' in caught.value.hint
+        frame = spark.createDataFrame(ROWS.to_pandas())
+        assert busy(Stream.from_spark(frame, time="at")).to_spark(spark).count() == len(_expected())  # has no state
+    finally:
+        spark.conf.set(name, needed)
+    assert stream.to_spark(spark).isStreaming

@@ -95,3 +95,22 @@ def test_a_topic_made_anew_is_another_one_though_its_offsets_would_fit(bench: Be
     bench.run_to(job, watermark=_at(30.9), accept_loss=True)
     counts = _counts(bench, job)
     assert counts == {0: 100, 5: 40, 10: 100, 15: 100, 20: 100, 25: 100}, "all of the new one was read, once"
+
+
+def test_a_job_that_reads_another_topic_is_told_so(bench: Bench) -> None:
+    job, renamed = _job("before"), Job("before", _job("after").stream)
+    for each in (job, renamed):
+        bench.prepare(each, partitions=2)
+        _send(bench, each, 0, 7)
+    bench.run_to(job, watermark=_at(5.9))
+
+    with pytest.raises(StateError) as caught:
+        bench.run_to(renamed, watermark=_at(5.9))
+    told = "its state is of events of input.before, which it no longer reads; it reads input.after now"
+    assert told in caught.value.message
+    assert "Let it read input.before again; or start afresh (--fresh)" in caught.value.hint
+
+    _send(bench, job, 7, 12)
+    bench.run_to(job, watermark=_at(10.9))
+    assert _counts(bench, job) == {0: 100, 5: 100}, "the refusal has changed nothing"
+    bench.run_to(renamed, watermark=_at(5.9), fresh=True)

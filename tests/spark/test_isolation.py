@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import uuid
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
 
-from headrace.errors import FailedJobError
+from headrace.broker import Topics, TopicSpec, commit_spec
+from headrace.errors import BrokerError, FailedJobError
 from headrace.events import VehiclePosition
 from headrace.inprocess import Runner
+from headrace.spark import faults
+from headrace.spark.apart import Order, bring_out
+from headrace.spark.catchup import CatchUp
+from headrace.spark.continuity import BEGINNING
+from headrace.spark.identity import Identity
 from headrace.spark.isolation import StoppedJobs
-from headrace.spark.progress import JobChange
+from headrace.spark.progress import BatchDone, JobChange, StateChange
+from headrace.spark.runner import RunOptions, _Run, run_jobs
+from headrace.spark.sink import Outgoing
 from headrace.spark.supervisor import Restarts
 from headrace.stream import Job, Stream
 from headrace.time import bounded
@@ -21,8 +32,12 @@ from headrace.transit.simulator import Fleet
 from headrace.windows import count, latest, sliding, tumbling
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from tests.spark.conftest import Bench
 
+    from headrace.broker import EmbeddedBroker
     from headrace.spark.progress import RunEvent
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
@@ -36,6 +51,13 @@ QUICK = Restarts(pause=(0.1, 0.1))
 def fragile(frame: pl.DataFrame) -> pl.DataFrame:
     """Stands for a user's function with a mistake in it: it cannot take one of the lines."""
     if "poison" in frame.get_column("line").to_list():
+        raise ValueError("cannot handle this line")
+    return frame
+
+
+def half_mended(frame: pl.DataFrame) -> pl.DataFrame:
+    """Can take the line where it stood first, and not the next time."""
+    if frame.filter(pl.col("line") == "poison", pl.col("event_time") >= START + timedelta(seconds=30)).height:
         raise ValueError("cannot handle this line")
     return frame
 
@@ -141,6 +163,167 @@ def test_the_others_go_on_and_the_job_comes_back_with_nothing_lost_or_twice(benc
         assert expected.height > 10
         assert answers(found, *columns) == answers(expected, *columns), job.name
         assert found.get_column("idempotency_key").is_unique().all()
+
+
+def stop_alone(bench: Bench, parts: list[pl.DataFrame], **changes: Any) -> None:
+    """Let the job fail alone in the second part, while the other one goes on."""
+    bench.send_rows(TOPIC, parts[0], VehiclePosition, "vehicle_id")
+    bench.run_to(MODES, lines(fragile), watermark=at(17), **changes)
+    bench.send_rows(TOPIC, parts[1], VehiclePosition, "vehicle_id")
+    reached = at(27)
+    bench.run(
+        MODES,
+        lines(fragile),
+        until=lambda batches: batches[-1].watermarks.get("modes", 0) >= reached,
+        restarts=QUICK,
+        **changes,
+    )
+    assert list(StoppedJobs(bench.checkpoint).read()) == ["fragile-lines"]
+    # A batch that was planned when the run was stopped would have none of the events that come next.
+    spark = bench.checkpoint / "spark"
+    for path in (spark / "offsets").iterdir():
+        if path.name.isdigit() and not (spark / "commits" / path.name).exists():
+            path.unlink()
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def assert_once(bench: Bench, parts: list[pl.DataFrame]) -> None:
+    for job, columns in ((MODES, ("mode", "reports")), (lines(mended), ("line", "vehicles"))):
+        runner = Runner(job)
+        expected = pl.concat([runner.step(part).results for part in parts])
+        found = bench.read(job.result_topic)
+        assert expected.height > 10
+        assert answers(found, *columns) == answers(expected, *columns), job.name
+
+
+def crash_after_commit(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool]) -> None:
+    """End the query between a transaction and Spark's own log of it."""
+
+    def reach(point: str) -> None:
+        if point == "after-commit" and when():
+            raise BrokerError("crashed after the commit")
+
+    monkeypatch.setattr(faults, "reach", reach)
+
+
+@pytest.fixture
+def own_topics(bench: Bench) -> None:
+    """Topics that no other test has written to."""
+    names = [
+        TOPIC,
+        "analytics.modes",
+        "analytics.modes.late",
+        "analytics.fragile-lines",
+        "analytics.fragile-lines.late",
+    ]
+    topics = Topics(bench.broker.connection)
+    there = [name for name in names if not topics.missing([name])]
+    if there:
+        topics.delete(there)
+    bench.prepare(MODES)
+    bench.prepare(lines(mended))
+
+
+@pytest.mark.usefixtures("own_topics")
+def test_a_job_that_came_back_and_is_killed_in_its_first_batch_writes_it_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [reports(0, 20), poisoned(reports(20, 30)), reports(30, 45)]
+    stop_alone(bench, parts)
+    bench.send_rows(TOPIC, parts[2], VehiclePosition, "vehicle_id")
+    events: list[RunEvent] = []
+    with monkeypatch.context() as patched:
+        crash_after_commit(
+            patched, lambda: any(isinstance(event, JobChange) and event.state == "returned" for event in events)
+        )
+        with pytest.raises(BrokerError, match="crashed after the commit"):
+            bench.run_to(MODES, lines(mended), watermark=at(42), tell=events.append, restarts=Restarts(most=0))
+    bench.run_to(MODES, lines(mended), watermark=at(42))
+    assert_once(bench, parts)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("own_topics")
+def test_a_job_that_fails_again_in_its_first_batch_keeps_what_it_took_in(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [reports(0, 20), poisoned(reports(20, 30)), poisoned(reports(30, 45)), reports(45, 60)]
+    stop_alone(bench, parts)
+    bench.send_rows(TOPIC, parts[2], VehiclePosition, "vehicle_id")
+    catch_up, tries = CatchUp.run, []
+
+    def flaky(self: CatchUp, *words: Any) -> Any:
+        tries.append(self.job.name)
+        if len(tries) == 1:
+            raise BrokerError("Kafka was away for a moment")
+        return catch_up(self, *words)
+
+    # It takes in what it has missed, at the second try, and then cannot take the events that come next.
+    monkeypatch.setattr(CatchUp, "run", flaky)
+    events: list[RunEvent] = []
+    bench.run(
+        MODES,
+        lines(half_mended),
+        until=lambda batches: batches[-1].watermarks.get("modes", 0) >= at(42),
+        tell=events.append,
+        restarts=QUICK,
+    )
+    states = [event.state for event in events if isinstance(event, JobChange)]
+    assert "returned" in states
+    assert states[-1] == "stopped"
+    assert len(tries) == 2
+    bench.send_rows(TOPIC, parts[3], VehiclePosition, "vehicle_id")
+    bench.run_to(MODES, lines(mended), watermark=at(57))
+    assert_once(bench, parts)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("own_topics")
+def test_catching_up_ends_when_the_run_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [reports(0, 20), poisoned(reports(20, 30))]
+    stop_alone(bench, parts)
+    monkeypatch.setattr("headrace.spark.catchup.STEP_EVENTS", 50)
+    stop = threading.Event()
+    events: list[RunEvent] = []
+
+    def report(event: RunEvent) -> None:
+        events.append(event)
+        if isinstance(event, JobChange) and event.detail.endswith("events left"):
+            stop.set()
+
+    options = RunOptions(connection=bench.broker.connection, checkpoint=bench.checkpoint, jars=bench.jars)
+    run_jobs([MODES, lines(mended)], options, report, stop)
+    states = [event.state for event in events if isinstance(event, JobChange)]
+    assert states == ["catching_up", "catching_up"], "no step is begun after the stop"
+    assert [event.state for event in events if isinstance(event, StateChange)][-1] == "stopped"
+    assert not any(isinstance(event, BatchDone) for event in events)
+    monkeypatch.undo()
+    bench.run_to(MODES, lines(mended), watermark=at(27))
+    assert_once(bench, parts)
+
+
+def test_a_job_is_not_left_out_of_a_batch_that_a_partition_has_begun_since_the_start(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    name = f"begun-{uuid.uuid4().hex[:8]}"
+    ours = Job(name, POSITIONS.key_by("line").window(tumbling("5s")).aggregate(n=count()))
+    other = Job(f"{name}-other", ours.stream)
+    topics = [TopicSpec(name=name) for name in (*ours.result_topics, ours.late_topic, *other.result_topics)]
+    Topics(broker.connection).ensure([*topics, commit_spec()])
+    (tmp_path / BEGINNING).write_text(json.dumps({TOPIC: {"0": 0}}))
+    options = RunOptions(connection=broker.connection, checkpoint=tmp_path, jars=[], apart_rows=0)
+    run = _Run([ours, other], options, Identity("c1", (ours.name, other.name), 2, 2), lambda _: None, threading.Event())
+    deliveries = run._deliveries
+    deliveries.open()
+    order = Order(broker.connection, (), deliveries.modes, 0, 4, deliveries.query, "c1", deliveries.run)
+    records = [Outgoing(ours.result_topic, [b"k"], [b"v"])]
+    assert bring_out(order, "exactly_once", 0, 0, [name], records)
+    deliveries.close()
+    run._failed[name] = run.last
+    assert not run._leave_out(FailedJobError(name, "cannot handle this line")), "its results are out, in part"
+    assert StoppedJobs(tmp_path).read() == {}
+    assert run._leave_out(FailedJobError(other.name, "cannot handle this line")) is False, "only the second time"
+    assert run._leave_out(FailedJobError(other.name, "cannot handle this line")), "nothing of it is out"
 
 
 def test_the_only_job_fails_as_a_whole(bench: Bench) -> None:

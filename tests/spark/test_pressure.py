@@ -27,15 +27,15 @@ SECONDS = 60
 TOPIC = "input.pressure"
 
 
-def _job() -> Job:
+def _job(name: str = "pressure", topic: str = TOPIC) -> Job:
     stream = (
-        Stream.topic(TOPIC, VehiclePosition)
+        Stream.topic(topic, VehiclePosition)
         .watermark(bounded("1s"))
         .key_by("line")
         .window(tumbling("5s"))
         .aggregate(n=count())
     )
-    return Job("pressure", stream)
+    return Job(name, stream)
 
 
 def _send(bench: Bench) -> Counter[tuple[datetime, str]]:
@@ -78,3 +78,38 @@ def test_a_backlog_is_read_in_bounded_batches_that_grow_and_lose_nothing(bench: 
     results = bench.read(job.result_topic)
     got = {(start, line): n for start, line, n in results.select("window_start", "line", "n").rows() if start < last}
     assert got == {window: n for window, n in expected.items() if window[0] < last}
+
+
+LARGE = 150_000
+
+
+def _large_rows(count: int, start: datetime) -> pl.DataFrame:
+    """Reports of one vehicle, a second apart, each of `LARGE` bytes."""
+    times = [start + timedelta(seconds=number) for number in range(count)]
+    return pl.DataFrame({"event_time": times, "ingestion_time": times}).with_columns(
+        pl.lit("v").alias("vehicle_id"), pl.lit("1").alias("line"), pl.lit("x" * LARGE).alias("headsign")
+    )
+
+
+def test_batches_of_large_messages_are_bounded_by_bytes_and_every_row_comes_out_once(bench: Bench) -> None:
+    job = _job("large-messages", "input.large-messages")
+    bench.prepare(job)
+    for partition in range(2):
+        bench.send_partition(job.sources[0], _large_rows(200, START), VehiclePosition, partition)
+    for partition in range(2, 4):
+        bench.send_partition(job.sources[0], _large_rows(200, START).drop("headsign"), VehiclePosition, partition)
+    bound = 6_000_000
+    done = bench.run_to(
+        job,
+        watermark=instant(START + timedelta(seconds=195)),
+        max_bytes_per_batch=bound,
+        target_batch_ms=60_000,
+    )
+    # Half of the records are large, and each partition gives at least one.
+    assert max(batch.rows_in for batch in done) * LARGE / 2 <= bound + 4 * LARGE
+    assert sum(batch.rows_in for batch in done) == 800
+    assert sum(batch.late + batch.dead_letters for batch in done) == 0
+    results = bench.read(job.result_topic)
+    last = START + timedelta(seconds=190)
+    counts = results.filter(pl.col("window_start") < last).select("window_start", "n")
+    assert sorted(counts.rows()) == [(START + timedelta(seconds=5 * number), 20) for number in range(38)]

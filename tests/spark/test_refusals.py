@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.broker import Connection, Topics, TopicSpec
+from headrace.broker import COMMITS, DEAD_LETTERS, Connection, EmbeddedBroker, ServerSettings, Topics, TopicSpec
 from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError, JobError, PlanError, StateError
 from headrace.events import VehiclePosition
 from headrace.spark.failure import explain_failure
+from headrace.spark.idempotency import idempotency_keys
 from headrace.spark.identity import claim
-from headrace.spark.records import _idempotency_keys
 from headrace.spark.runner import RunOptions, run_jobs
 from headrace.stream import Job, Stream
 from headrace.time import bounded
@@ -25,7 +25,6 @@ from headrace.windows import count, tumbling
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from headrace.broker import EmbeddedBroker
     from headrace.spark.identity import Identity
 
 
@@ -49,6 +48,18 @@ def test_a_missing_topic_is_named_before_spark_starts(broker: EmbeddedBroker, tm
     Topics(broker.connection).ensure([TopicSpec(name="input.refused-here")])
     with pytest.raises(BrokerError, match=r"input\.refused"):
         run(broker.connection, tmp_path / "c", job())
+
+
+@pytest.mark.broker
+def test_a_commits_topic_that_forgets_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    refused = job()
+    needed = [*refused.sources, *refused.result_topics, refused.late_topic, DEAD_LETTERS]
+    with EmbeddedBroker(ServerSettings(data_dir=tmp_path / "broker")) as broker:
+        topics = Topics(broker.connection)
+        topics.ensure([*(TopicSpec(name=name) for name in needed), TopicSpec(name=COMMITS, partitions=1)])
+        with pytest.raises(StateError, match=r"headrace\.commits is not compacted .cleanup\.policy is del") as caught:
+            run(broker.connection, tmp_path / "c", refused)
+    assert "--add-config cleanup.policy=compact" in caught.value.hint
 
 
 def test_an_unreachable_broker_is_named_before_spark_starts(tmp_path: Path) -> None:
@@ -141,8 +152,7 @@ def test_a_failed_query_is_explained(text: str, kind: type[HeadraceError], words
 
 def test_results_of_the_same_moment_have_keys_of_their_own_and_the_same_ones_again() -> None:
     frame = pl.DataFrame({"k": ["a", "a", "b"], "event_time": pl.Series([1, 1, 1]).cast(pl.Datetime("us", "UTC"))})
-    keys = frame.get_column("k")
-    told = _idempotency_keys(frame, keys, "job")
+    told = idempotency_keys(frame, ["k"], "job")
     assert told.is_unique().all()
-    assert told.to_list() == _idempotency_keys(frame, keys, "job").to_list()
-    assert told.to_list() != _idempotency_keys(frame, keys, "another").to_list()
+    assert told.to_list() == idempotency_keys(frame, ["k"], "job").to_list()
+    assert told.to_list() != idempotency_keys(frame, ["k"], "another").to_list()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -193,8 +194,10 @@ def test_a_job_that_catches_up_alone_needs_no_other_rights(
         encoding="binary",
         directory=tmp_path / "stopped",
         tell=lambda _: None,
+        run_id="run",
+        stop=threading.Event(),
     )
-    (ids,) = (right for right in rights if right.resource == "transactional-id")
+    (ids,) = (right for right in rights if right.resource == "transactional-id" and right.prefixed)
     assert "catches up" in ids.why
     secured.forbid(ids)
     with pytest.raises(AccessError, match=re.escape(f"transactional id {ids.name}") + rf"[:\w]*~{job.name}"):

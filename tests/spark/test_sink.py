@@ -211,7 +211,7 @@ class TestApart:
         killed.flush()
         # Kafka would end it after a minute: to wait for that is not allowed here.
         patient = Topics.await_stable
-        monkeypatch.setattr(Topics, "await_stable", lambda topics, name: patient(topics, name, timeout=5.0))
+        monkeypatch.setattr(Topics, "await_stable", lambda topics, name, **_: patient(topics, name, timeout=5.0))
         begun = self.deliveries(place)
         assert begun.apart(0) == (place.name,), "the token that was committed is seen"
         killed.discard()

@@ -118,6 +118,19 @@ def test_stopping_ends_the_pause() -> None:
     assert story.attempts == 1
 
 
+@pytest.mark.parametrize("most", [0, 3])
+def test_what_ends_while_it_is_stopped_is_no_failure(most: int) -> None:
+    story = Story(EnvironmentProblem("Spark's Java process has ended"), None)
+    story.stop.set()
+    story.run(Restarts(most=most, pause=(0.001, 0.001)))
+    assert story.attempts == 1
+    assert story.told == [], "nothing is started again, and nothing is told of a failure"
+    lasting = Story(StateError("made for something else"))
+    lasting.stop.set()
+    with pytest.raises(StateError):
+        lasting.run()
+
+
 def test_no_restarts_on_request() -> None:
     story = Story(BrokerError("away"))
     with pytest.raises(BrokerError) as caught:

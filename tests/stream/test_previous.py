@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.engine import MemorySegments, Turn
+from headrace.engine import MemorySegments, Turn, keyed_state
 from headrace.errors import PlanError
 from headrace.inprocess import Runner
 from headrace.stream import Stream
@@ -123,8 +123,10 @@ def test_a_key_is_forgotten_when_it_is_too_old() -> None:
     assert b"gone" not in saved["op/newest/0"]
 
 
-def test_shards_split_and_forget_as_keys_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHARD_KEYS", 8)
+def test_pages_split_and_forget_as_keys_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_state, "SINGLE_PAGE_ROWS", 8)
+    monkeypatch.setattr(keyed_state, "PAGE_ROWS", 4)
+    monkeypatch.setattr(keyed_state, "PAGE_COST", 0)
     stream = moves(bound="0s", within="30s")
     runner = Runner(stream, key_groups=1)
     batches = [
@@ -134,8 +136,8 @@ def test_shards_split_and_forget_as_keys_come_and_go(monkeypatch: pytest.MonkeyP
     for batch in batches:
         results.append(runner.step(batch).results)
         runner = Runner(stream, key_groups=1, snapshot=runner.snapshot())
-    shards = [name for name in runner.snapshot()[0][0] if name.startswith("op/newest/")]
-    assert len(shards) > 4
+    pages = [name for name in runner.snapshot()[0][0] if name.startswith("op/newest/")]
+    assert len(pages) > 4
     results.append(runner.finish().results)
     assert told(pl.concat(results)) == by_hand(pl.concat(batches), within=30)
 

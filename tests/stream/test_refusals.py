@@ -10,7 +10,7 @@ import pytest
 
 from headrace.engine import Operator, Outcome
 from headrace.errors import PlanError
-from headrace.inprocess import Runner
+from headrace.inprocess import Runner, run
 from headrace.stream import Job, Stream
 from headrace.stream.pipeline import compile_plan
 from headrace.time import bounded, punctuated
@@ -27,6 +27,7 @@ from headrace.windows import (
     sum,  # noqa: A004
     tumbling,
 )
+from headrace.windows import max as highest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +81,31 @@ class Nothing(Operator):
 INSTANT = pl.Datetime("us", "UTC")
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    # Joins and enrichment
+    "join of streams": (
+        lambda: timed().join(timed(), on="vehicle"),
+        r"join of two streams.*cannot be joined yet.*enrich\(table.*union\(right\)",
+    ),
+    "enrich by a stream": (
+        lambda: timed().enrich(timed(), on="vehicle"),  # type: ignore[arg-type]
+        r"enrich takes a table, a function or a service, and this is another stream.*cannot be joined yet",
+    ),
+    "enrich by a frame": (
+        lambda: timed().enrich(pl.DataFrame({"vehicle": ["a"], "x": [1]}), on="vehicle"),  # type: ignore[arg-type]
+        r"this is a DataFrame.*enrich\(table\(frame\), on=...\)",
+    ),
+    "enrich by a lazy frame": (
+        lambda: timed().enrich(pl.LazyFrame({"vehicle": ["a"]}), on="vehicle"),  # type: ignore[arg-type]
+        r"this is a LazyFrame.*table\(frame.collect\(\)\)",
+    ),
+    "enrich by a function": (
+        lambda: timed().enrich(lambda keys: keys, on="vehicle"),  # type: ignore[arg-type, return-value]
+        r"this is a function.*enrich\(bulk\(function, gives=",
+    ),
+    "enrich by a text": (
+        lambda: timed().enrich("stops", on="vehicle"),  # type: ignore[arg-type]
+        r"this is a str.*table\(...\), bulk\(...\) or http\(...\)",
+    ),
     # Windows, keys, aggregates
     "window without key": (lambda: timed().window(tumbling("1s")), r"window without a key.*Call key_by"),
     "same_window without key": (lambda: counted().same_window(), r"same_window without a key"),
@@ -300,6 +326,17 @@ def test_it_is_refused(case: str) -> None:
         build()
     assert caught.value.hint
     assert re.search(words, str(caught.value), re.DOTALL), str(caught.value)
+
+
+def test_what_the_refusal_of_a_join_advises_works() -> None:
+    left = timed().select("vehicle", "speed", line=pl.lit(None, pl.Int64))
+    right = timed().select("vehicle", "line", speed=pl.lit(None, pl.Float64)).select("vehicle", "speed", "line")
+    joined = left.union(right).key_by("vehicle").window(tumbling("1min"))
+    stream = joined.aggregate(speed=highest("speed"), line=highest("line"))
+    at = pl.Series("event_time", [0, 1_000_000]).cast(INSTANT)
+    rows = pl.DataFrame({"vehicle": ["a", "a"], "speed": [3.0, 5.0], "stops": [[], []], "line": [7, 7]}, schema=COLUMNS)
+    results = run(stream, rows.with_columns(at)).results
+    assert results.select("vehicle", "speed", "line").rows() == [("a", 5.0, 7)]
 
 
 def test_what_looks_like_it_but_works_is_not_refused() -> None:

@@ -86,6 +86,7 @@ def test_every_planted_stop_is_found_and_no_other(fleet: Fleet, stops: pl.DataFr
         assert seen["cell"] == h3.str_to_int(h3.latlng_to_cell(*place, 9))
 
 
+@pytest.mark.slow
 def test_both_jobs_agree_where_reports_are_late_lost_and_without_a_position() -> None:
     rough = Fleet(vehicles=60, seed=8, emergency_rate=1, gps_loss=0.05)
     batches = arrivals(rough, Disorder(late_share=0.1, duplicate_share=0.1), steps=18, seconds=100)

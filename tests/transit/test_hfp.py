@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -89,17 +90,57 @@ def test_version_1_takes_the_event_from_the_payload() -> None:
     assert one(message("ARS", topic))["event_type"] == "ARS"
 
 
+V1_TOPIC = "/hfp/v1/journey/ongoing/tram/0040/00456/1006 /1/Arabia/05:47/1111428/5/60;24/19/75/80"
+
+
+@pytest.mark.parametrize("spaced", [False, True], ids=["read with others", "read by itself"])
+def test_the_route_of_version_1_is_that_of_its_topic(spaced: bool) -> None:
+    for event in ("VP", "ARS"):
+        sent = message(event, V1_TOPIC, route="gone")
+        if not spaced:
+            sent = sent._replace(payload=sent.payload.replace(b" ", b""))
+        assert one(sent)["route"] == "1006"
+
+
+@pytest.mark.parametrize(
+    ("payload", "route"), [("5520 ", "5520"), ("\t5520", "5520"), ("  ", "5520"), ("", "5520"), ("1006H 2 ", "1006H 2")]
+)
+def test_a_route_has_no_blanks_around_it(payload: str, route: str) -> None:
+    assert one(message(route=payload))["route"] == route
+    assert one(message("DEP", route=payload))["route"] == route
+
+
+def test_a_vehicle_without_a_trip_has_no_route() -> None:
+    assert one(message(topic="/hfp/v2/deadrun/ongoing/vp/bus/0018/01029", route=None))["route"] is None
+
+
+def test_long_topics_are_not_kept() -> None:
+    """Whoever may publish chooses topics of up to 64 kB, as many as they like."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(500):
+            topic = TOPIC.format("vp").replace("Martinlaakso", f"{number}" + "x" * 60_000)
+            place = parse_topic(topic)
+            assert isinstance(place, Place)
+            assert place.headsign == f"{number}" + "x" * 60_000
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 5_000_000
+
+
 @pytest.mark.parametrize(
     ("topic", "place"),
     [
-        ("/hfp/v2/deadrun/ongoing/vp/bus/0018/01029", Place("VP", "deadrun", None, "bus", 18, 1029, None, None)),
+        ("/hfp/v2/deadrun/ongoing/vp/bus/0018/01029", Place("VP", "deadrun", None, "bus", 18, 1029, None, None, None)),
         (
             "/hfp/v2/journey/upcoming/vp/train/0090/01063/3001U/2/Helsinki / Airport/23:59/EOL/0////",
-            Place("VP", None, "upcoming", "train", 90, 1063, "Helsinki / Airport", "EOL"),
+            Place("VP", None, "upcoming", "train", 90, 1063, "Helsinki / Airport", "EOL", "3001U"),
         ),
         (
             "/hfp/v2/journey/ongoing/tlr/bus/0018/01029/5520/2/Matinkylä (M)/18:48/4170215/0/60;24/28/75/72/3230",
-            Place("TLR", None, None, "bus", 18, 1029, "Matinkylä (M)", "4170215"),
+            Place("TLR", None, None, "bus", 18, 1029, "Matinkylä (M)", "4170215", "5520"),
         ),
     ],
 )
@@ -260,6 +301,28 @@ def test_every_recorded_message_is_an_event_or_has_a_reason(dump: Path) -> None:
     for part in result.events:
         values = Codec().encode(part.frame, part.type)
         assert Codec().decode(values, types=[part.type]).frame.height == part.frame.height
+
+
+@pytest.mark.skipif(not DUMPS, reason="the HSL recordings are not here")
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda path: path.stem)
+def test_a_recording_in_the_form_of_version_1_has_the_routes_of_version_2(dump: Path) -> None:
+    newer, older = [], []
+    for line in dump.read_text().splitlines():
+        _, _, rest = line.partition(" ")
+        topic, _, payload = rest.partition(" {")
+        content = json.loads("{" + payload)
+        if "/journey/ongoing/vp/" not in topic:
+            continue  # the topic of a run without passengers names no route
+        newer.append(RawMessage(topic, json.dumps(content).encode(), ARRIVAL))
+        del content["VP"]["route"]
+        levels = topic.replace("/hfp/v2/", "/hfp/v1/").split("/")
+        older.append(RawMessage("/".join(levels[:5] + levels[6:]), json.dumps(content).encode(), ARRIVAL))
+    routes = [
+        HfpProcessor(HfpSettings(max_behind=None, max_ahead="10000d")).process(sent).events[0].frame["route"]
+        for sent in (newer, older)
+    ]
+    assert not routes[1].null_count()
+    assert routes[1].to_list() == routes[0].to_list()
 
 
 # ---------------------------------------------------------------- hostile messages

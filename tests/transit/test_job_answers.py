@@ -185,12 +185,14 @@ def test_vehicle_distribution(world: World) -> None:
     equal(told(found, "cell", "vehicles"), answers.vehicle_distribution(world.positions))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["kll", "exact"])
 def test_delay_distribution(world: World, method: str) -> None:
     found, _ = over(world.job("delay-distribution", delay_quantiles=method), [world.stop_events])
     compare_delays(found, answers.delays(world.stop_events), method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["kll", "exact"])
 def test_delay_distribution_of_many_arrivals(method: str) -> None:
     """More arrivals in a cell than a sketch can hold: its error is within what it states."""
@@ -234,6 +236,7 @@ def compare_delays(found: pl.DataFrame, expected: pl.DataFrame, method: str) -> 
         assert wrong.height <= rows.height * 0.01
 
 
+@pytest.mark.slow
 def test_final_stop_distribution(world: World) -> None:
     found, beside = over(world.job("final-stop-distribution"), batches(world.positions))
     assert found.height
@@ -244,6 +247,7 @@ def test_final_stop_distribution(world: World) -> None:
     assert sum(beside["counts"].values()) == located
 
 
+@pytest.mark.slow
 def test_flow_direction(world: World) -> None:
     found, beside = over(world.job("flow-direction"), batches(world.positions))
     expected, dropped = answers.flow_direction(world.positions)

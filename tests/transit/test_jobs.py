@@ -103,3 +103,13 @@ def test_the_computation_by_hand_knows_its_windows() -> None:
     ]
     watched.batch([("b", 79_000_000, *place)])
     assert watched.late == [("b", 79_000_000, *place)]
+
+
+@pytest.mark.parametrize("name", list(all_jobs()))
+def test_a_job_can_be_sent_to_workers(name: str) -> None:
+    """Spark pickles the pipeline of a job; an expression with a function of ours in it may refuse that."""
+    from pyspark import cloudpickle
+
+    pipeline = all_jobs()[name].pipeline
+    again = cloudpickle.loads(cloudpickle.dumps(pipeline))
+    assert again.schema == pipeline.schema

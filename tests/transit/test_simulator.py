@@ -182,6 +182,7 @@ def test_emergency_stops_happen_where_they_are_told(fleet: Fleet, half_hour: pl.
     assert truth["speed"].min() >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nobody_else_stops_that_fast(seed: int) -> None:
     """However many reports are lost: between 10 m/s and less than 1 m/s lie more than ten seconds."""

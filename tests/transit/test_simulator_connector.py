@@ -76,6 +76,7 @@ def test_a_fleet_sends_all_that_happens_in_its_time_in_the_order_of_arrival() ->
     assert {m.arrival % 1000 for m in plain} == {0}
 
 
+@pytest.mark.slow
 def test_a_fleet_that_begins_now() -> None:
     now = int(datetime(2026, 5, 1, 13, 30, tzinfo=UTC).timestamp() * 1e6)
     connector = SimulatorConnector(SimulatorSettings(vehicles=5), wall=lambda: now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 
@@ -137,3 +138,4 @@ def test_the_command_prints_one_line_per_case_and_counts(tmp_path: Path, capsys:
     first, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["status"], last) == ("fail", {"counts": {"pass": 0, "fail": 1, "unsupported": 0}})
     assert conformance.main([str(tmp_path / "none.jsonl")]) == 4
+    assert logging.getLogger("headrace.cep").level == logging.NOTSET, "what it silences is as before"

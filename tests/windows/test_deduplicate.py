@@ -16,7 +16,7 @@ from headrace.stream import Stream
 from headrace.time import bounded, perfect
 from headrace.time.instants import BEGINNING, INSTANT
 from headrace.windows import count, tumbling
-from headrace.windows.deduplicate import MAX_CHUNKS, DeduplicateOperator
+from headrace.windows.deduplicate import DeduplicateOperator
 
 SCHEMA = pl.Schema({"id": pl.String, "n": pl.Int64, "event_time": INSTANT})
 Row = tuple[str, int, int | None]
@@ -117,17 +117,14 @@ def test_a_row_without_a_time_is_dismissed_and_a_late_one_is_told() -> None:
     ]
 
 
-def test_chunks_are_merged_and_a_missing_one_is_told() -> None:
+def test_what_passed_before_is_known_and_a_missing_page_is_told() -> None:
     operator, segments = DeduplicateOperator(("id",), 100), MemorySegments()
-    sizes = []
-    for number in range(2 * MAX_CHUNKS + 2):
+    for number in range(18):
         operator.turn(segments, Turn(frame([(str(number), number, 5)]), 0, 0))
-        sizes.append(len(segments.content) - 1)
-    assert sizes == [*range(1, MAX_CHUNKS + 1), *range(1, MAX_CHUNKS + 1), 1, 2]
-    again = [(str(number), number, 5) for number in range(2 * MAX_CHUNKS + 3)]
-    assert numbers(operator.turn(segments, Turn(frame(again), 0, 0)).rows) == [2 * MAX_CHUNKS + 2]
-    segments.delete(next(name for name in segments.content if name.startswith("passed/")))
-    with pytest.raises(StateError, match="passed/0/"):
+    again = [(str(number), number, 5) for number in range(19)]
+    assert numbers(operator.turn(segments, Turn(frame(again), 0, 0)).rows) == [18]
+    segments.delete("passed/0")
+    with pytest.raises(StateError, match="passed/0"):
         operator.turn(segments, Turn(frame([("x", 1, 5)]), 0, 0))
 
 

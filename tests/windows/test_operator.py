@@ -276,7 +276,7 @@ def test_a_batch_touches_the_buckets_of_its_rows_only() -> None:
     operator.turn(state, Turn(many, 0, 0))
     state.seen.clear()
     operator.turn(state, Turn(event_frame([{"event_time": 203, "k": "a"}]), 0, 0))
-    assert state.seen == ["get index", "get bucket/21", "put bucket/21", "put index"]
+    assert state.seen == ["get index", "get bucket/21/0", "get layouts", "put bucket/21/0", "put index"]
     state.seen.clear()
     operator.turn(state, Turn(many.head(0), 5, 0))
     assert state.seen == ["get index", "put index"]
@@ -305,8 +305,8 @@ def test_state_that_is_not_ours_is_refused() -> None:
     operator.turn(state, Turn(rows, 0, 0))
     with pytest.raises(StateError, match="missing"):
         operator.turn(MemorySegments({"index": state.content["index"]}), Turn(rows, 0, 0))
-    with pytest.raises(StateError, match="start with"):
-        operator.turn(MemorySegments({**state.content, "bucket/1": b"nonsense"}), Turn(rows, 0, 0))
+    with pytest.raises(StateError, match="starts with"):
+        operator.turn(MemorySegments({**state.content, "bucket/1/0": b"nonsense"}), Turn(rows, 0, 0))
 
 
 def test_the_schema_is_that_of_the_results() -> None:

@@ -319,6 +319,7 @@ def test_a_slice_is_merged_when_a_window_has_read_it_and_others_will() -> None:
     assert results.select("n", "total").rows() == [(6, 17)]
 
 
+@pytest.mark.slow
 def test_a_window_of_many_slices_reads_few_of_them() -> None:
     class Counting(MemorySegments):
         reads = 0

@@ -34,6 +34,12 @@ export function noticesOf(app: App): Notice[] {
     } else if (status.broker.state === "connecting") {
       found.push({ id: "broker", severity: "info", text: status.broker.text || "The server is connecting to Kafka …" });
     } else {
+      const old = status.parts.filter((part) => part.stale || part.state === "restarting");
+      if (old.length > 0) {
+        const names = old.map((part) => (part.refreshed === null ? part.name : `${part.name} (as of ${format.time(part.refreshed, now)})`));
+        const text = `Some figures are not current: ${names.join(", ")}. The pipeline page and the dashboard's log say why.`;
+        found.push({ id: "parts", severity: "warning", text });
+      }
       found.push(...jobNotices(app));
     }
   }

@@ -21,7 +21,7 @@ export function PipelinePage({ app }: { app: App }) {
       ) : (
         <>
           <Problems pipeline={pipeline} />
-          <Stages stages={pipeline.stages} />
+          <Stages stages={pipeline.stages} now={pipeline.now} />
           <Curves app={app} />
           <Queries queries={pipeline.queries} now={pipeline.now} />
           <div class="halves">
@@ -62,11 +62,11 @@ function Problems({ pipeline }: { pipeline: Pipeline }) {
 
 const titleOf = (pipeline: Pipeline, stage: string): string => pipeline.stages.find((each) => each.name === stage)?.title ?? stage;
 
-function Stages({ stages }: { stages: readonly Stage[] }) {
+function Stages({ stages, now }: { stages: readonly Stage[]; now: number }) {
   return (
     <ol class="stages" aria-label="Stages">
       {stages.map((stage) => (
-        <li key={stage.name} class="stage" data-state={stage.state} data-stage={stage.name}>
+        <li key={stage.name} class="stage" data-state={stage.state} data-stage={stage.name} data-stale={stage.stale}>
           <header>
             <h2>{stage.title}</h2>
             <span class="health" data-state={stage.state}>
@@ -81,6 +81,9 @@ function Stages({ stages }: { stages: readonly Stage[] }) {
               </div>
             ))}
           </dl>
+          {stage.stale && (
+            <p class="as-of">{stage.refreshed === null ? "Never refreshed" : `Not current: as of ${format.time(stage.refreshed, now)}`}</p>
+          )}
           {stage.text !== "" && <p>{stage.text}</p>}
         </li>
       ))}
@@ -170,7 +173,7 @@ function Queries({ queries, now }: { queries: readonly Query[]; now: number }) {
             <Figure>{format.bytes(query.stateBytes)}</Figure>
             <Figure bad={(query.restarts ?? 0) > 0}>{format.number(query.restarts)}</Figure>
             <Figure>{format.time(query.started, now)}</Figure>
-            <Figure>{format.age(query.heard, now)}</Figure>
+            <Figure bad={query.stale}>{format.age(query.heard, now)}</Figure>
           </tr>
           {[...query.failed].map(([job, why]) => (
             <tr key={`${query.query}/failed/${job}`} class="said" data-failed={job}>

@@ -63,6 +63,11 @@ class Connection:
         sasl_username: Who we log in as.
         sasl_password: What we log in with.
         texts: What the PEM files say, by setting, where they were read already; see `portable`.
+        replication: Copies of each topic that is created through this connection; None: as many as there are
+            brokers, up to 3.
+        min_insync_replicas: How many copies must have a record before it counts as written, for each topic that is
+            created; None: 2 of 3 or more copies, else the cluster's own setting.
+        transaction_timeout: Seconds after which Kafka gives up a transaction that is not ended.
 
     Raises:
         ConfigError: The settings do not fit together.
@@ -89,6 +94,9 @@ class Connection:
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
     texts: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    replication: int | None = field(default=None, repr=False)
+    min_insync_replicas: int | None = field(default=None, repr=False)
+    transaction_timeout: float = field(default=60.0, repr=False)
 
     def __post_init__(self) -> None:
         for address in self.bootstrap.split(","):

@@ -48,7 +48,39 @@ _REFUSED = (
 
 
 class FencedError(BrokerError):
-    """Another producer with the same transactional id has taken over; this one can write no more."""
+    """Another producer with the same transactional id has taken over; this one can write no more.
+
+    Kafka says the same of a transaction that it ended itself at its time-out: who took over is for the caller to find
+    out (`ExpiredError`).
+    """
+
+
+class ExpiredError(BrokerError):
+    """Kafka ended a transaction at its time-out; nothing of it is visible, and it can be written again."""
+
+
+class TimeoutTooLongError(BrokerError):
+    """The broker does not allow transactions to stay open for so long."""
+
+
+#: What Python says of a call in a library that failed and set no exception.
+_LOST_EXCEPTION = "without setting an exception"
+
+
+def _cause(error: KafkaException | SystemError) -> KafkaError:
+    """What a client raised; a fatal error that comes while it calls us back is hidden behind a SystemError.
+
+    Raises:
+        SystemError: It is a real one.
+    """
+    if isinstance(error, SystemError):
+        if isinstance(error.__cause__, KafkaException):
+            return kafka_error(error.__cause__)
+        if _LOST_EXCEPTION not in str(error):
+            raise error
+        # The client has lost what it wanted to raise; a fatal error is asked for once more (`_first_cause`).
+        return KafkaError(KafkaError._FATAL, "Kafka's client failed without saying why", fatal=True)  # noqa: SLF001
+    return kafka_error(error)
 
 
 class Producer:
@@ -226,8 +258,8 @@ class Producer:
         self._unpolled = 0
         try:
             self._client.poll(timeout)
-        except KafkaException as error:
-            raise self._error(kafka_error(error), "") from error
+        except (KafkaException, SystemError) as error:
+            raise self._error(_cause(error), "") from error
         self._raise_failure()
 
     def flush(self, timeout: float | None = None) -> None:
@@ -241,8 +273,8 @@ class Producer:
         """
         try:
             left = self._client.flush(self._delivery_timeout + 5 if timeout is None else timeout)
-        except KafkaException as problem:
-            raise self._error(kafka_error(problem), "") from problem
+        except (KafkaException, SystemError) as problem:
+            raise self._error(_cause(problem), "") from problem
         self._raise_failure()
         if left:
             error = self._watch.explain()
@@ -290,8 +322,16 @@ class Producer:
         code = error.code()
         if code in _FENCED:
             return FencedError(
-                f"Another producer has taken over the transactional id of this one: {error.str()}",
-                hint="Two jobs write with the same id; give one of them another name, or stop it.",
+                "Another producer has taken over the transactional id of this one, or Kafka has ended its transaction "
+                f"at the time-out: {error.str()}",
+                hint="If two jobs write with the same id, give one of them another name, or stop it.",
+            )
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return TimeoutTooLongError(
+                f"the transaction time-out of {self._connection.transaction_timeout:g} s is longer than Kafka at "
+                f"{self._connection.bootstrap} allows (transaction.max.timeout.ms of the broker, 15 minutes if it is "
+                "not set)",
+                hint="Lower broker.transaction_timeout_ms, or ask who runs the cluster to raise the broker's limit.",
             )
         if code in _REFUSED:
             under = getattr(self, "transactional_id", "")
@@ -334,8 +374,8 @@ class Producer:
         while self._watch.fatal is None and time.monotonic() < deadline:
             try:
                 self._client.poll(0.05)
-            except KafkaException as told:
-                return kafka_error(told)
+            except (KafkaException, SystemError) as told:
+                return _cause(told)
         return self._watch.fatal or error
 
     def _topic_names(self) -> list[str]:
@@ -370,7 +410,8 @@ class TransactionalProducer(Producer):
         client_id: A name for the broker's log.
         compression: How batches are compressed on their way and on the broker's disk.
         linger: Seconds to wait for more records before a batch is sent.
-        timeout: Seconds after which the broker gives up a transaction that nobody ends, and waits of ours end.
+        timeout: Seconds after which the broker gives up a transaction that nobody ends, and waits of ours end; that of
+            the connection if not given.
 
     >>> producer = TransactionalProducer(connection, transactional_id="job-1")  # doctest: +SKIP
     >>> with producer.transaction():  # doctest: +SKIP
@@ -386,13 +427,13 @@ class TransactionalProducer(Producer):
         client_id: str = "headrace",
         compression: Compression = "lz4",
         linger: float = 0.0,
-        timeout: float = 60.0,
+        timeout: float | None = None,
     ) -> None:
         self.transactional_id = transactional_id
-        self._timeout = timeout
+        self._timeout = connection.transaction_timeout if timeout is None else timeout
         self._ready = False
         super().__init__(
-            connection, client_id=client_id, compression=compression, linger=linger, delivery_timeout=timeout
+            connection, client_id=client_id, compression=compression, linger=linger, delivery_timeout=self._timeout
         )
 
     def _transactional(self) -> dict[str, str | float]:
@@ -463,9 +504,11 @@ class TransactionalProducer(Producer):
         while True:
             try:
                 step(max(0.1, deadline - time.monotonic()))
-            except KafkaException as error:
-                cause = kafka_error(error)
-                if cause.retriable() and time.monotonic() < deadline:
+            except (KafkaException, SystemError) as error:
+                cause = _cause(error)
+                # A coordinator that has just started says so without marking it as worth another attempt.
+                loading = cause.code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+                if (cause.retriable() or loading) and time.monotonic() < deadline:
                     time.sleep(0.05)
                     continue
                 raise self._error(cause, "") from error

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Consumer as Client
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.broker.connection import Connection, ErrorWatch, kafka_error
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Messages taken from the client at once: more do not fit the processor's caches.
 _POLL = 10_000
+#: Values of so many bytes are handed on together, however few they are: a task holds a few times as much at once.
+CHUNK_BYTES = 32 << 20
 _POLL_SECONDS = 0.01
 #: When a broker does not know where a partition ends, it is asked again after this time.
 _AGAIN_SECONDS = 0.05
@@ -36,6 +39,10 @@ _NO_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 _GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001
 _partition, _value, _offset = methodcaller("partition"), methodcaller("value"), methodcaller("offset")
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
+#: What a broker says of a partition that was just added and that it does not serve yet.
+_NOT_YET = (*_UNKNOWN, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
+#: For so long it may say so.
+_NOT_YET_SECONDS = 10.0
 
 Place = tuple[str, int]
 """A topic and the number of one of its partitions."""
@@ -70,6 +77,11 @@ class Chunk:
     values: pa.BinaryArray
     offsets: pa.Int64Array
 
+    @property
+    def bytes(self) -> int:
+        """How long the values are together."""
+        return int(pc.sum(pc.binary_length(self.values)).as_py() or 0)
+
 
 class RangeReader:
     """Reads ranges.
@@ -82,6 +94,8 @@ class RangeReader:
 
     def __init__(self, connection: Connection, *, patience: float = 60.0, buffer_bytes: int = 32 << 20) -> None:
         self._patience = patience
+        # How many records a poll takes: as many as are surely not too long together, before their length is known.
+        self._poll_records = CHUNK_BYTES >> 20
         self._watch = ErrorWatch(connection, patience=patience)
         self._client = Client(
             connection.client_config(
@@ -106,7 +120,8 @@ class RangeReader:
 
         Args:
             ranges: What to read, at most one of each partition.
-            rows: How many values a chunk has at most, about.
+            rows: How many values a chunk has at most, about; it has fewer where they are longer than `CHUNK_BYTES`
+                together.
 
         Raises:
             StateError: Kafka no longer holds what is asked for.
@@ -121,11 +136,13 @@ class RangeReader:
             while open_ranges:
                 for place, messages in self._poll(open_ranges).items():
                     part = gathered[place]
-                    part.add(messages)
+                    size = part.add(messages)
+                    if messages:
+                        self._poll_records = max(1, min(_POLL, CHUNK_BYTES * len(messages) // max(1, size)))
                     if messages and place in open_ranges:
                         # To ask for more than is left would be to wait for it.
                         open_ranges[place] = replace(open_ranges[place], start=(messages[-1].offset() or 0) + 1)
-                    if place not in open_ranges or part.rows >= rows:
+                    if place not in open_ranges or part.rows >= rows or part.bytes >= CHUNK_BYTES:
                         yield from part.take(*place)
             for place, part in gathered.items():
                 yield from part.take(*place)
@@ -136,7 +153,7 @@ class RangeReader:
         """Take what is there of the open ranges, and close those whose end was seen."""
         left = sum(len(each) for each in open_ranges.values())
         deadline = time.monotonic() + self._patience
-        while not (messages := self._client.consume(min(_POLL, left), timeout=_POLL_SECONDS)):
+        while not (messages := self._client.consume(min(self._poll_records, left), timeout=_POLL_SECONDS)):
             self._watch.check(self._client)
             if time.monotonic() > deadline:
                 where = ", ".join(f"{topic}/{partition}" for topic, partition in open_ranges)
@@ -182,6 +199,7 @@ class _Gathered:
     """What was read of one partition and not yet given away."""
 
     def __init__(self) -> None:
+        self.bytes = 0
         self._values: list[Any] = []
         self._offsets: list[range | list[Any]] = []
 
@@ -189,19 +207,24 @@ class _Gathered:
     def rows(self) -> int:
         return len(self._values)
 
-    def add(self, messages: list[Message]) -> None:
+    def add(self, messages: list[Message]) -> int:
+        """Take messages in, and tell how many bytes they hold."""
         # Messages hold on to the client's buffers: let go of them soon.
-        self._values += map(_value, messages)
+        values = list(map(_value, messages))
+        self._values += values
+        size = sum(map(len, filter(None, values)))
+        self.bytes += size
         if messages:
             first, last = messages[0].offset() or 0, messages[-1].offset() or 0
             gapless = last - first == len(messages) - 1
             self._offsets.append(range(first, last + 1) if gapless else list(map(_offset, messages)))
+        return size
 
     def take(self, topic: str, partition: int) -> Iterator[Chunk]:
         if self._values:
             offsets = np.concatenate([np.asarray(part, np.int64) for part in self._offsets])
             yield Chunk(topic, partition, binary_array(self._values), pa.array(offsets))
-            self._values, self._offsets = [], []
+            self._values, self._offsets, self.bytes = [], [], 0
 
 
 def binary_array(values: list[Any]) -> pa.BinaryArray:
@@ -281,20 +304,42 @@ class LogEnds:
         self._watch = ErrorWatch(connection)
         self._admin = AdminClient(connection.client_config() | {"error_cb": self._watch})
         self._timeout = timeout
+        self._answered: set[Place] = set()
+        self._listed: set[str] = set()
 
     def partitions(self, topics: Sequence[str]) -> list[Place]:
-        """List the partitions of topics."""
-        try:
-            found = self._admin.list_topics(timeout=self._timeout).topics
-        except KafkaException as error:
-            raise self._watch.explain(kafka_error(error)) from error
-        missing = [topic for topic in topics if topic not in found]
-        if missing:
-            raise BrokerError(
-                f"a topic is missing: {', '.join(missing)}",
-                hint="Create the topics (headrace topics create), or name the broker that has them (--bootstrap).",
-            )
-        return [(topic, number) for topic in topics for number in sorted(found[topic].partitions)]
+        """List the partitions of topics.
+
+        Only these topics are asked for, so it costs little in a large cluster. A topic that was listed before is asked
+        for again for some seconds when it is missing: a broker that has just come up may not know it yet.
+        """
+        deadline = time.monotonic() + min(_NOT_YET_SECONDS, self._timeout)
+        while True:
+            found = self._described(topics)
+            missing = [topic for topic in topics if topic not in found]
+            if not missing:
+                self._listed |= found.keys()
+                return [(topic, number) for topic in topics for number in found[topic]]
+            if time.monotonic() > deadline or not self._listed.issuperset(missing):
+                raise BrokerError(
+                    f"a topic is missing: {', '.join(missing)}",
+                    hint="Create the topics (headrace topics create), or name the broker that has them (--bootstrap).",
+                )
+            time.sleep(_AGAIN_SECONDS)
+
+    def _described(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """Ask for the partitions of topics; a topic that Kafka does not know is left out."""
+        if not topics:
+            return {}
+        asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
+        found: dict[str, list[int]] = {}
+        for topic, future in asked.items():
+            try:
+                found[topic] = sorted(partition.id for partition in future.result().partitions)
+            except KafkaException as error:
+                if kafka_error(error).code() not in _UNKNOWN:
+                    raise self._watch.explain(kafka_error(error)) from error
+        return found
 
     def ends(self, places: Sequence[Place]) -> dict[Place, int]:
         """Tell the offset behind the last committed record of each partition."""
@@ -327,17 +372,30 @@ class LogEnds:
             time.sleep(_AGAIN_SECONDS)
 
     def _ask(self, places: Sequence[Place], spec: OffsetSpec) -> dict[Place, int]:
-        asked = self._admin.list_offsets(
-            {TopicPartition(*place): spec for place in places},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=self._timeout,
-        )
-        try:
-            return {(each.topic, each.partition): int(future.result().offset) for each, future in asked.items()}
-        except KafkaException as error:
-            if kafka_error(error).code() in _UNKNOWN:
-                raise BrokerError(
-                    f"a topic is gone: {', '.join(sorted({topic for topic, _ in places}))}",
-                    hint="Create it anew (headrace topics create) and start with --fresh.",
-                ) from error
-            raise self._watch.explain(kafka_error(error)) from error
+        deadline = time.monotonic() + min(_NOT_YET_SECONDS, self._timeout)
+        while True:
+            asked = self._admin.list_offsets(
+                {TopicPartition(*place): spec for place in places},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=self._timeout,
+            )
+            try:
+                found = {(each.topic, each.partition): int(future.result().offset) for each, future in asked.items()}
+            except KafkaException as error:
+                self._refuse(places, error, deadline)
+                time.sleep(_AGAIN_SECONDS)
+            else:
+                self._answered |= found.keys()
+                return found
+
+    def _refuse(self, places: Sequence[Place], error: KafkaException, deadline: float) -> None:
+        """Raise what it means that offsets are not told, unless there is a partition that is not served yet."""
+        code = kafka_error(error).code()
+        if code in _NOT_YET and time.monotonic() < deadline and not self._answered.issuperset(places):
+            return
+        if code in _UNKNOWN:
+            raise BrokerError(
+                f"a topic is gone: {', '.join(sorted({topic for topic, _ in places}))}",
+                hint="Create it anew (headrace topics create) and start with --fresh.",
+            ) from error
+        raise self._watch.explain(kafka_error(error)) from error

@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from confluent_kafka.cimpl import NewTopic
 
 from headrace.broker.connection import AccessError, Connection, ErrorWatch, kafka_error
-from headrace.errors import BrokerError, ConfigError
+from headrace.errors import BrokerError, ConfigError, StateError
 from headrace.time.duration import DAY, HOUR, micros
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ FOREVER = -1
 
 #: What a partition says of itself that was made a moment ago: it has no leader yet, or has not heard who it is.
 _NOT_LED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH)
+#: Copies of a new topic where nobody says how many and there are as many brokers.
+_USUAL_COPIES = 3
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -70,7 +72,9 @@ class TopicSpec:
         cleanup: What happens to old records: deleted, or compacted to the last one of each key.
         compression: How the broker stores records; "producer" keeps what the producer chose.
         max_message_bytes: The largest batch it takes, the broker's own setting if not given.
-        replication: How many copies, the cluster's own setting if not given; one node can hold only one.
+        replication: How many copies; those of the connection if not given. Each copy needs a broker of its own.
+        min_insync_replicas: How many copies must have a record before it counts as written; as the connection says if
+            not given.
 
     Raises:
         ConfigError: The name or a number is not legal.
@@ -89,6 +93,7 @@ class TopicSpec:
     compression: Compression = "producer"
     max_message_bytes: int | None = None
     replication: int | None = None
+    min_insync_replicas: int | None = None
 
     def __post_init__(self) -> None:
         if not _LEGAL_NAME.fullmatch(self.name) or self.name in (".", ".."):
@@ -96,6 +101,9 @@ class TopicSpec:
                 f"The topic name {self.name!r} is not legal",
                 hint="Use letters, digits, '.', '_' and '-', at most 249 of them.",
             )
+        for what, number in (("copies", self.replication), ("copies in sync", self.min_insync_replicas)):
+            if number is not None and number < 1:
+                raise ConfigError(f"Topic {self.name} has {number} {what}", hint="Give at least 1.")
         if self.partitions < 1:
             raise ConfigError(f"Topic {self.name} has {self.partitions} partitions", hint="Give at least 1.")
         kept = None if self.retention is None else micros(self.retention, what=f"retention of topic {self.name}")
@@ -115,6 +123,8 @@ class TopicSpec:
                 settings["segment.ms"] = str(min(kept, 7 * DAY) // 1000)
         if self.max_message_bytes is not None:
             settings["max.message.bytes"] = str(self.max_message_bytes)
+        if self.min_insync_replicas is not None:
+            settings["min.insync.replicas"] = str(self.min_insync_replicas)
         if "compact" in self.cleanup:
             # The active segment is never compacted. Without this, a slow topic would wait a week.
             settings["segment.ms"] = str(HOUR // 1000)
@@ -193,6 +203,7 @@ class TopicInfo:
     name: str
     partitions: tuple[PartitionInfo, ...]
     config: Mapping[str, str] = field(default_factory=dict)
+    replication: int = 1
 
     @property
     def count(self) -> int:
@@ -213,6 +224,7 @@ class Topics:
     """
 
     def __init__(self, connection: Connection, *, timeout: float = 15.0) -> None:
+        self._connection = connection
         self._watch = ErrorWatch(connection)
         self._admin = AdminClient(connection.client_config() | {"error_cb": self._watch})
         self._timeout = timeout
@@ -230,9 +242,9 @@ class Topics:
         wanted = {spec.name: spec for spec in specs}
         present = self._partitions()
         missing = [spec for name, spec in wanted.items() if name not in present]
-        created = self._create(missing)
+        created = self._create([self._with_copies(spec) for spec in missing])
         existing = [name for name in wanted if name not in created]
-        differences = self._compare([wanted[name] for name in existing])
+        differences = self._compare([self._as_declared(wanted[name]) for name in existing])
         if strict and differences:
             raise BrokerError(
                 "; ".join(map(str, differences)).capitalize(),
@@ -283,7 +295,26 @@ class Topics:
         """
         self.require([name])
         (info,) = self._describe([name])
-        return TopicInfo(name=info.name, partitions=info.partitions, config=self._configs([name])[name])
+        return replace(info, config=self._configs([name])[name])
+
+    def require_compacted(self, name: str) -> None:
+        """See that a topic keeps the last record of each key for ever.
+
+        Raises:
+            StateError: Its records expire.
+            AccessError: We may not see its settings.
+            BrokerError: There is no such topic, or Kafka does not answer.
+        """
+        self.require([name])
+        policy = self._configs([name])[name].get("cleanup.policy", "")
+        if policy != "compact":
+            raise StateError(
+                f"topic {name} is not compacted (cleanup.policy is {policy or 'not set'}): the notes in it about which "
+                "batches are out expire, and results would then be written twice",
+                hint="Change it, nothing in it is lost by that: kafka-configs.sh --bootstrap-server "
+                f"{self._connection.bootstrap} --alter --entity-type topics --entity-name {name} "
+                "--add-config cleanup.policy=compact",
+            )
 
     def ids(self, names: Sequence[str]) -> dict[str, str]:
         """The identity that Kafka gave to each topic: one that is deleted and made anew has another.
@@ -336,6 +367,44 @@ class Topics:
             self._await(future, f"Cannot delete topic {name}")
         self._until(lambda present: not present.keys() & set(names), f"{', '.join(names)} to disappear")
 
+    def _as_declared(self, spec: TopicSpec) -> TopicSpec:
+        """Add what was set for all topics to a declaration."""
+        ours = self._connection
+        return replace(
+            spec,
+            replication=ours.replication if spec.replication is None else spec.replication,
+            min_insync_replicas=(
+                ours.min_insync_replicas if spec.min_insync_replicas is None else spec.min_insync_replicas
+            ),
+        )
+
+    def _with_copies(self, spec: TopicSpec) -> TopicSpec:
+        """Complete a declaration for a new topic: Kafka's own default is one copy, also on a cluster of many brokers.
+
+        Raises:
+            BrokerError: There are fewer brokers than copies.
+            ConfigError: More copies must have a record than there are.
+        """
+        spec = self._as_declared(spec)
+        brokers = len(self._metadata().brokers)
+        copies = min(brokers, _USUAL_COPIES) if spec.replication is None else spec.replication
+        if copies > brokers:
+            raise BrokerError(
+                f"Cannot create topic {spec.name} with {copies} copies: Kafka at {self._connection.bootstrap} has "
+                f"{brokers} broker{'s' if brokers > 1 else ''}",
+                hint=f"Each copy needs a broker of its own: lower the replication (broker.replication) to {brokers}.",
+            )
+        needed = spec.min_insync_replicas
+        if needed is None and copies >= _USUAL_COPIES:
+            needed = _USUAL_COPIES - 1
+        if needed is not None and needed > copies:
+            raise ConfigError(
+                f"Topic {spec.name} would have {copies} cop{'ies' if copies > 1 else 'y'}, of which {needed} must have "
+                "each record: nothing could be written to it",
+                hint="Lower broker.min_insync_replicas, or raise broker.replication (up to the number of brokers).",
+            )
+        return replace(spec, replication=copies, min_insync_replicas=needed)
+
     def _create(self, specs: Sequence[TopicSpec]) -> list[str]:
         if not specs:
             return []
@@ -361,11 +430,14 @@ class Topics:
     def _compare(self, specs: Sequence[TopicSpec]) -> list[TopicDifference]:
         if not specs:
             return []
-        present = self._partitions()
+        metadata = self._metadata()
+        present = _ready(metadata)
         configs = self._configs([spec.name for spec in specs])
         differences: list[TopicDifference] = []
         for spec in specs:
             pairs = [("partitions", str(spec.partitions), str(present.get(spec.name, 0)))]
+            if spec.replication is not None:
+                pairs.append(("replication", str(spec.replication), str(_copies(metadata, spec.name))))
             config = configs[spec.name]
             pairs += [(key, value, config.get(key, "")) for key, value in spec.config().items()]
             differences += [
@@ -376,7 +448,8 @@ class Topics:
         return differences
 
     def _describe(self, names: Sequence[str]) -> list[TopicInfo]:
-        present = self._partitions()
+        metadata = self._metadata()
+        present = _ready(metadata)
         pairs = [TopicPartition(name, partition) for name in names for partition in range(present.get(name, 0))]
         earliest = self._offsets(pairs, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         latest = self._offsets(pairs, OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -389,6 +462,7 @@ class Topics:
                     )
                     for partition in range(present.get(name, 0))
                 ),
+                replication=_copies(metadata, name),
             )
             for name in names
         ]
@@ -434,16 +508,14 @@ class Topics:
 
     def _partitions(self) -> dict[str, int]:
         """The number of partitions of each topic that is ready for use."""
+        return _ready(self._metadata())
+
+    def _metadata(self) -> Any:
         try:
-            metadata = self._admin.list_topics(timeout=self._timeout)
+            return self._admin.list_topics(timeout=self._timeout)
         except KafkaException as error:
             self._admin.poll(0)
             raise self._watch.explain(kafka_error(error)) from error
-        return {
-            name: len(topic.partitions)
-            for name, topic in metadata.topics.items()
-            if topic.error is None and all(partition.leader >= 0 for partition in topic.partitions.values())
-        }
 
     def _until(self, done: _Condition, what: str) -> None:
         deadline = time.monotonic() + self._timeout
@@ -467,6 +539,20 @@ class Topics:
                     f"{what}: {cause.str()}", hint="Your user may not do this; ask who runs the cluster."
                 ) from error
             raise BrokerError(f"{what}: {cause.str()}", hint=_HINTS.get(cause.code(), "")) from error
+
+
+def _ready(metadata: Any) -> dict[str, int]:
+    return {
+        name: len(topic.partitions)
+        for name, topic in metadata.topics.items()
+        if topic.error is None and all(partition.leader >= 0 for partition in topic.partitions.values())
+    }
+
+
+def _copies(metadata: Any, name: str) -> int:
+    """The fewest copies that a partition of a topic has."""
+    topic = metadata.topics.get(name)
+    return 0 if topic is None else min((len(each.replicas) for each in topic.partitions.values()), default=0)
 
 
 _REFUSED = (

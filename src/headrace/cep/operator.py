@@ -14,20 +14,25 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from headrace.cep.compiler import compile_pattern, refuse_impossible
 from headrace.cep.conditions import rows_read, unknown_column
 from headrace.cep.intake import sort_out
+from headrace.cep.keyed import by_key, of_keys
 from headrace.cep.measures import Measure, columns_of, compute, first, last
 from headrace.cep.saved import pack, unpack
 from headrace.cep.streaming import Piece, Progress, StreamMatcher
+from headrace.engine.keyed_pages import KeyedPages
+from headrace.engine.keygroups import key_hashes
 from headrace.engine.operator import EVENT_TIME, Outcome, Turn
 from headrace.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.cep.intake import Sorted
     from headrace.cep.pattern import Pattern
     from headrace.engine.state import Segments
 
@@ -37,6 +42,14 @@ _log = logging.getLogger(__name__)
 TIMED_OUT = "timed_out"
 
 _SEGMENT = "pattern"
+#: Begins the names of the segments with partial matches.
+_PARTIAL = "partial"
+#: Partial matches stay in the operator's one segment while they are so few, or so few for each row that a turn usually
+#: matches: to part them by key would cost more than to read and write all of them.
+_FEW_WAITING = 16_000
+_WAITING_PER_ROW = 4
+#: How fast the usual number of rows follows the last turn.
+_FOLLOW = 0.125
 _INSTANT = pl.Datetime("us", "UTC")
 
 
@@ -158,11 +171,24 @@ class PatternOperator:
         before: int | None = record.get("watermark")
         watermark = turn.watermark if before is None else max(before, turn.watermark)
         rows = sort_out(turn.rows, frames.pop("pending", None), before=before, watermark=watermark)
-        progress = Progress.of(frames) if frames else Progress()
+        pages = KeyedPages(state, self.key, _PARTIAL)
+        progress, loaded = self._under_way(pages, frames, rows, watermark)
         matches = timed_out = given_up = None
+        keep = {"pending": rows.waiting} if rows.waiting.height else {}
+        usual = _usual_rows(record.get("rows", 0.0), int(rows.ready.sum()))
+        keys = pages.count
         if rows.ready.any() or not progress.idle:
-            advance = self._matcher.advance(progress, rows.rows, watermark, ready=rows.ready)
-            progress = advance.progress
+            paged = pages.count > 0
+            advance = self._matcher.advance(progress, rows.rows, watermark, ready=rows.ready, changes_only=paged)
+            if not paged and advance.progress.threads.height <= max(_FEW_WAITING, _WAITING_PER_ROW * usual):
+                keep |= {} if advance.progress.idle else advance.progress.frames()
+                keys = len(np.unique(advance.row_keys))
+            else:
+                kept, numbers = by_key(advance.progress, advance.row_keys, self.key)
+                # Keys are numbered as they are met, so those that were loaded have the numbers of their rows there.
+                gone = np.setdiff1d(advance.changed[advance.changed < loaded], numbers)
+                pages.save(kept, np.where(numbers < loaded, numbers, -1), gone)
+                keys = pages.count
             over = len(advance.timed_out)
             if len(advance.matches) or (over and self.mark_timed_out):
                 matches = self._results(advance.matches, self.measures)
@@ -171,10 +197,7 @@ class PatternOperator:
             if self.timed_out is not None and over:
                 timed_out = self._results(advance.timed_out, self.timed_out)
             given_up = self._given_up(advance.given_up)
-        keep = {} if progress.idle else progress.frames()
-        if rows.waiting.height:
-            keep["pending"] = rows.waiting
-        value = pack({"watermark": watermark}, keep)
+        value = pack({"watermark": watermark, "rows": usual}, keep)
         if value != saved:
             state.put(_SEGMENT, value)
         dismissed = [frame for frame in (rows.dismissed, given_up) if frame is not None]
@@ -183,7 +206,21 @@ class PatternOperator:
             late=rows.late,
             dismissed=pl.concat(dismissed, how="diagonal") if dismissed else None,
             timed_out=timed_out,
+            keys=keys,
         )
+
+    def _under_way(
+        self, pages: KeyedPages, frames: dict[str, pl.DataFrame], rows: Sorted, watermark: int
+    ) -> tuple[Progress, int]:
+        """Load the partial matches of keys that have rows or are due; returns also how many keys these are."""
+        if frames:
+            return Progress.of(frames), 0
+        if not pages.count:
+            return Progress(), 0
+        loaded = pages.load(key_hashes(rows.rows, self.key)[rows.ready], watermark)
+        if loaded is None:
+            return Progress(), 0
+        return of_keys(loaded, self.key, rows.rows.schema), loaded.height
 
     def _given_up(self, rows: pl.DataFrame | None) -> pl.DataFrame | None:
         if rows is None:
@@ -196,6 +233,13 @@ class PatternOperator:
         values = compute(measures, self._names, piece.detail, len(piece))
         times = pl.Series(EVENT_TIME, piece.times, dtype=pl.Int64).cast(_INSTANT)
         return piece.keys.with_columns(times).hstack(values)
+
+
+def _usual_rows(before: float, rows: int) -> float:
+    """The number of rows that a turn usually matches; a turn without rows says nothing."""
+    if not rows:
+        return before
+    return round(before + (rows - before) * _FOLLOW, 1) if before else float(rows)
 
 
 def _told(condition: object) -> str:

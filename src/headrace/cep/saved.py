@@ -1,6 +1,7 @@
-"""The state of a pattern on one key group as one segment: a small record and some frames.
+"""A small record and some frames as one segment, because a state store charges by the call.
 
-One segment for all, because a state store charges by the call.
+Version 1 always had the partial matches of all keys among its frames, and is still read. In version 2 they may be in
+pages of their own, so the version before must not read it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-_MARK = b"HP1\n"
+_MARK = b"HP2\n"
+_MARK_BEFORE = b"HP1\n"
 
 
 def pack(record: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> bytes:
@@ -35,7 +37,7 @@ def pack(record: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> bytes:
 
 def unpack(value: bytes) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
     """Read what `pack` wrote."""
-    if value[:4] != _MARK:
+    if value[:4] not in (_MARK, _MARK_BEFORE):
         raise StateError(
             f"saved pattern state starts with {value[:4]!r}",
             hint="It was written by another version of Headrace; start the job afresh or with that version.",

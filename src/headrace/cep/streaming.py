@@ -35,18 +35,23 @@ if TYPE_CHECKING:
     from headrace.cep.tables import Bools, Ints
 
 _INDEX = "#index"
-_NODES = ("parent", "label", "row")
-_THREADS = ("at", "node", "start", "deadline")
+NODE_COLUMNS = ("parent", "label", "row")
+THREAD_COLUMNS = ("at", "node", "start", "deadline")
 #: What is saved of numbers; rows of one key group are far fewer than these can count.
-_WIDTHS = dict.fromkeys((*_NODES, *_THREADS), pl.Int32) | {"deadline": pl.Int64}
+_WIDTHS: dict[str, type[np.int32 | np.int64]] = {
+    **dict.fromkeys((*NODE_COLUMNS, *THREAD_COLUMNS), np.int32),
+    "deadline": np.int64,
+}
 
 
-def _empty(columns: tuple[str, ...]) -> pl.DataFrame:
-    return pl.DataFrame(schema={name: _WIDTHS[name] for name in columns})
+def empty_table(columns: tuple[str, ...]) -> pl.DataFrame:
+    """A table of nodes or threads without rows."""
+    return numbers_table(columns, [np.empty(0, dtype=np.int64)] * len(columns))
 
 
-def _frame(columns: tuple[str, ...], values: Sequence[Ints]) -> pl.DataFrame:
-    return pl.DataFrame(dict(zip(columns, values, strict=True))).cast({name: _WIDTHS[name] for name in columns})
+def numbers_table(columns: tuple[str, ...], values: Sequence[Ints]) -> pl.DataFrame:
+    """A table of nodes or threads."""
+    return pl.DataFrame({name: value.astype(_WIDTHS[name]) for name, value in zip(columns, values, strict=True)})
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,9 @@ class Progress:
     """
 
     rows: pl.DataFrame | None = None
-    nodes: pl.DataFrame = field(default_factory=lambda: _empty(_NODES))
-    threads: pl.DataFrame = field(default_factory=lambda: _empty(_THREADS))
-    held: pl.DataFrame = field(default_factory=lambda: _empty(_THREADS))
+    nodes: pl.DataFrame = field(default_factory=lambda: empty_table(NODE_COLUMNS))
+    threads: pl.DataFrame = field(default_factory=lambda: empty_table(THREAD_COLUMNS))
+    held: pl.DataFrame = field(default_factory=lambda: empty_table(THREAD_COLUMNS))
 
     @property
     def idle(self) -> bool:
@@ -110,12 +115,17 @@ class Advance:
         progress: What is under way.
         matches: Matches.
         timed_out: Partial matches whose time was over.
+        row_keys: For each row of the progress, the number of its key. Keys are numbered from 0 as they are met in the
+            rows of the progress before, then in the new ones.
+        changed: The numbers of the keys whose partial matches are not what they were.
         given_up: The first rows of partial matches that were given up at the bound; None for none.
     """
 
     progress: Progress
     matches: Piece
     timed_out: Piece
+    row_keys: Ints
+    changed: Ints
     given_up: pl.DataFrame | None = None
 
 
@@ -168,7 +178,15 @@ class StreamMatcher:
         """Of the columns of the rows, those that are kept for partial matches."""
         return [name for name in columns if self._kept is None or name in self._kept]
 
-    def advance(self, progress: Progress, rows: pl.DataFrame, watermark: int, *, ready: Bools | None = None) -> Advance:
+    def advance(
+        self,
+        progress: Progress,
+        rows: pl.DataFrame,
+        watermark: int,
+        *,
+        ready: Bools | None = None,
+        changes_only: bool = False,
+    ) -> Advance:
         """Match the next rows.
 
         Args:
@@ -177,19 +195,21 @@ class StreamMatcher:
                 came before in its key.
             watermark: No row before this time will follow.
             ready: Which of the rows to match; None for all.
+            changes_only: Give the progress only of keys for which it changed.
         """
         kept = self.kept(rows.columns)
         history = progress.rows if progress.rows is not None else rows[:0].select(kept)
         order, key_of_row, unique_keys = self._by_key(history, rows, ready)
         source = _Source(history, rows.select(kept), order)
         times: Ints = np.concatenate([_micros(history[self.time]), _micros(rows[self.time])[order]])
+        threads, held = _load(progress.threads, key_of_row, times), _load(progress.held, key_of_row, times)
         run = Columnar(
             self.compiled.program,
             self.compiled.rows(rows, times, history=history, order=order),
             skip=self.compiled.skip,
-            nodes=Nodes(*(progress.nodes[name].to_numpy().astype(np.int64) for name in _NODES)),
-            threads=_load(progress.threads, key_of_row, times),
-            held=_load(progress.held, key_of_row, times),
+            nodes=Nodes(*(progress.nodes[name].to_numpy().astype(np.int64) for name in NODE_COLUMNS)),
+            threads=threads,
+            held=held,
             limit=self.limit,
             last=np.append(key_of_row[1:] != key_of_row[:-1], True),
             few_keys=self.few_keys,
@@ -199,10 +219,19 @@ class StreamMatcher:
             begin = np.flatnonzero(np.r_[True, new[1:] != new[:-1]])
             run.run(new[begin], begin + before, np.r_[begin[1:], len(new)] + before)
         run.advance(watermark)
+        new_threads, new_held = run.threads, run.held_table()
+        keys = int(key_of_row.max()) + 1 if len(key_of_row) else 0
+        changed = _differing(threads, new_threads, keys) | _differing(held, new_held, keys)
+        if changes_only and not changed.all():
+            new_threads = new_threads.pick(changed[new_threads.key])
+            new_held = new_held.pick(changed[new_held.key])
+        progress, kept_rows = _save(run, source, new_threads, new_held)
         return Advance(
-            _save(run, source),
+            progress,
             self._piece(run, run.matches, source, unique_keys),
             self._piece(run, run.timed_out if self.timed_out else Decided(), source, unique_keys),
+            key_of_row[kept_rows],
+            np.flatnonzero(changed),
             source.take(np.array(run.given_up, dtype=np.int64)) if run.given_up else None,
         )
 
@@ -285,7 +314,7 @@ def _micros(times: pl.Series) -> Ints:
 def _load(threads: pl.DataFrame, key_of_row: Ints, times: Ints) -> ThreadTable:
     if not threads.height:
         return ThreadTable.empty()
-    at, node, start, deadline = (threads[name].to_numpy().astype(np.int64) for name in _THREADS)
+    at, node, start, deadline = (threads[name].to_numpy().astype(np.int64) for name in THREAD_COLUMNS)
     # A thread has the key and the time of its first row.
     return ThreadTable(key_of_row[start], at, node, start, times[start], deadline)
 
@@ -310,9 +339,23 @@ def _unwind(nodes: Nodes, ends: Ints) -> tuple[Ints, Ints, Ints]:
     return matches[order], labels[order], rows[order]
 
 
-def _save(run: Columnar, source: _Source) -> Progress:
-    """Keep what the threads still need, numbered afresh."""
-    threads, held = run.threads, run.held_table()
+def _differing(before: ThreadTable, after: ThreadTable, keys: int) -> Bools:
+    """For each key, whether its threads are not the same as before."""
+    counts = np.bincount(before.key, minlength=keys)
+    differs: Bools = counts != np.bincount(after.key, minlength=keys)
+    # Of the keys that have as many as before, those in the same place belong together.
+    tables = []
+    for table in (before, after):
+        table = table.pick(~differs[table.key])
+        tables.append(table.pick(np.argsort(table.key, kind="stable")))
+    one, two = tables
+    same = (one.at == two.at) & (one.node == two.node) & (one.start == two.start) & (one.deadline == two.deadline)
+    differs[one.key[~same]] = True
+    return differs
+
+
+def _save(run: Columnar, source: _Source, threads: ThreadTable, held: ThreadTable) -> tuple[Progress, Ints]:
+    """Keep what threads still need, numbered afresh; returns also the numbers that its rows had before."""
     parent, label, row = run.nodes.arrays()
     needed: Bools = np.zeros(run.nodes.count, dtype=np.bool_)
     node = np.concatenate([threads.node, held.node])
@@ -331,12 +374,14 @@ def _save(run: Columnar, source: _Source) -> Progress:
     def table(threads: ThreadTable) -> pl.DataFrame:
         _, at, node, start, _, deadline = threads.columns()
         if not len(at):
-            return _empty(_THREADS)
-        return _frame(_THREADS, (at, new_node[node], new_row[start], deadline))
+            return empty_table(THREAD_COLUMNS)
+        return numbers_table(THREAD_COLUMNS, (at, new_node[node], new_row[start], deadline))
 
-    return Progress(
-        source.take(np.flatnonzero(rows)),
-        _frame(_NODES, nodes) if needed.any() else _empty(_NODES),
+    kept_rows = np.flatnonzero(rows)
+    progress = Progress(
+        source.take(kept_rows),
+        numbers_table(NODE_COLUMNS, nodes) if needed.any() else empty_table(NODE_COLUMNS),
         table(threads),
         table(held),
     )
+    return progress, kept_rows

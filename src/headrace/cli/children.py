@@ -1,11 +1,13 @@
 """The processes that `headrace demo` starts: other `headrace` commands, guarded and watched.
 
-A child writes its log to a file in the log directory. When it ends by itself, `Child.check` turns that into an error
-that says which one it was, the last lines of its log and what to do, with the exit code that the child ended with.
+A child writes its log to a file of bounded size in the log directory. When it ends by itself, `Child.check` turns that
+into an error that says which one it was, the last lines of its log and what to do, with the exit code that the child
+ended with.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -35,11 +37,13 @@ def headrace_command(options: Globals, *words: str) -> list[str]:
 
 def last_lines(path: Path, count: int = _LINES) -> list[str]:
     """The last lines of a log that are not empty; none if there is no log."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return list(deque((line.rstrip() for line in file if line.strip()), maxlen=count))
-    except OSError:
-        return []
+    from headrace.broker.logs import pieces_of
+
+    lines: deque[str] = deque(maxlen=count)
+    for piece in pieces_of(path):
+        with contextlib.suppress(OSError), piece.open(encoding="utf-8", errors="replace") as file:
+            lines.extend(line.rstrip() for line in file if line.strip())
+    return list(lines)
 
 
 class Child:
@@ -62,24 +66,30 @@ class Child:
         on_line: Callable[[str], None] | None = None,
         grace: float = 5.0,
     ) -> None:
+        from headrace.broker.logs import BoundedLog
         from headrace.broker.process import GuardedProcess
 
         self.name = name
-        self.log = log
         self._reader: threading.Thread | None = None
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as file:
+        self._log = BoundedLog(log)
+        self.log = self._log.path
+        try:
             if on_line is None:
-                self.process = GuardedProcess(command, grace=grace, stdout=file)
+                self.process = GuardedProcess(command, grace=grace, stdout=self._log.fileno())
                 return
             read_end, write_end = os.pipe()
             try:
-                self.process = GuardedProcess(command, grace=grace, stdout=write_end, stderr=file.fileno())
+                self.process = GuardedProcess(command, grace=grace, stdout=write_end, stderr=self._log.fileno())
             except HeadraceError:
                 os.close(read_end)
                 raise
             finally:
                 os.close(write_end)
+        except HeadraceError:
+            self._log.close()
+            raise
+        finally:
+            self._log.release()
         self._reader = threading.Thread(target=self._read, args=(read_end, on_line), name=f"{name} output", daemon=True)
         self._reader.start()
 
@@ -98,6 +108,7 @@ class Child:
         code = self.process.poll()
         if code is None:
             return
+        self._log.close()
         said = last_lines(self.log)
         reason = "".join(f"\n    {line}" for line in said) or "\n    (it logged nothing)"
         raise ChildEndedError(
@@ -109,6 +120,7 @@ class Child:
     def stop(self) -> None:
         """Stop it and wait for its end; does nothing when it has ended."""
         self.process.stop()
+        self._log.close(timeout=1)
         if self._reader is not None:
             self._reader.join(timeout=1)
 

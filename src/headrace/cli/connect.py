@@ -40,6 +40,22 @@ def external(settings: Settings) -> Connection:
         sasl_mechanism=broker.sasl_mechanism,
         sasl_username=broker.sasl_username or None,
         sasl_password=None if broker.sasl_password is None else broker.sasl_password.get_secret_value(),
+        replication=broker.replication,
+        min_insync_replicas=broker.min_insync_replicas,
+        transaction_timeout=broker.transaction_timeout_ms / 1e3,
+    )
+
+
+def embedded(settings: Settings, bootstrap: str) -> Connection:
+    """The connection to an embedded broker."""
+    from headrace.broker import Connection
+
+    broker = settings.broker
+    return Connection(
+        bootstrap=bootstrap,
+        replication=broker.replication,
+        min_insync_replicas=broker.min_insync_replicas,
+        transaction_timeout=broker.transaction_timeout_ms / 1e3,
     )
 
 
@@ -49,8 +65,6 @@ def connect(settings: Settings) -> Connection:
     Raises:
         BrokerError: There is none, or it does not answer.
     """
-    from headrace.broker import Connection
-
     if settings.broker.bootstrap:
         connection = external(settings)
     else:
@@ -60,6 +74,6 @@ def connect(settings: Settings) -> Connection:
                 f"no Kafka is running: no broker in {settings.broker_directory}, and broker.bootstrap is not set",
                 hint="Start one (`headrace broker start`, `headrace demo`) or name one (--bootstrap HOST:PORT).",
             )
-        connection = Connection(bootstrap=bootstrap)
+        connection = embedded(settings, bootstrap)
     connection.check()
     return connection

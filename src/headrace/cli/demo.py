@@ -28,7 +28,7 @@ from rich.live import Live
 from headrace.cli import terminal
 from headrace.cli.broker import server_settings
 from headrace.cli.children import Child, headrace_command, stop_all
-from headrace.cli.connect import external, running_broker
+from headrace.cli.connect import embedded, external, running_broker
 from headrace.cli.gauges import Gauges, Snapshot
 from headrace.cli.jobs import complete_job, known_jobs, pick
 from headrace.cli.options import Bootstrap, Globals, Json
@@ -92,6 +92,7 @@ class _Stage:
     options: Globals
     settings: Settings
     jobs: list[Job]
+    fresh: bool = False
     gauges: Gauges = field(default_factory=Gauges)
     broker: EmbeddedBroker | None = None
     children: list[Child] = field(default_factory=list)
@@ -154,7 +155,7 @@ def _forget(settings: Settings, jobs: list[Job]) -> None:
 
 
 def _prepare_broker(stage: _Stage, steps: Steps) -> Connection:
-    from headrace.broker import Connection, EmbeddedBroker, JarCache
+    from headrace.broker import EmbeddedBroker, JarCache
 
     settings = stage.settings
     if settings.broker.bootstrap:
@@ -165,7 +166,7 @@ def _prepare_broker(stage: _Stage, steps: Steps) -> Connection:
     running = running_broker(settings)
     if running is not None:
         with steps.step(f"Using the broker that runs at {running}"):
-            connection = Connection(bootstrap=running)
+            connection = embedded(settings, running)
             connection.check()
             return connection
     with steps.step("Starting the Kafka broker (about 3 s)") as step:
@@ -177,7 +178,7 @@ def _prepare_broker(stage: _Stage, steps: Steps) -> Connection:
         stage.broker = broker
         broker.start()
         step.done(broker.bootstrap)
-    return broker.connection
+    return embedded(settings, broker.bootstrap)
 
 
 def _prepare(stage: _Stage, steps: Steps, *, dashboard: bool) -> Connection:
@@ -203,6 +204,9 @@ def _prepare(stage: _Stage, steps: Steps, *, dashboard: bool) -> Connection:
         stage.children.append(Child("the simulator", command, log=logs / "simulate.log", grace=_CHILD_GRACE))
     names = [job.name for job in stage.jobs]
     words = ["run", *names, "--json", "--bootstrap", connection.bootstrap, "--master", settings.spark.master]
+    if stage.fresh:
+        # On a broker that keeps its data, an earlier demo may have written the same results.
+        words += ["--fresh", "--take-over"]
     with steps.step("Starting Spark (20 to 40 s until the first result)") as step:
         command = headrace_command(stage.options, *words)
         job = Child("the Spark job", command, log=logs / "run.log", on_line=stage.heard, grace=_CHILD_GRACE)
@@ -378,7 +382,7 @@ def demo(
     with only_one(settings.paths.home / "demo.lock", what="a demo"):
         if fresh:
             _forget(settings, jobs)
-        stage = _Stage(options, settings, jobs)
+        stage = _Stage(options, settings, jobs, fresh=fresh)
         try:
             with _signals_end_it():
                 with Steps() as steps:

@@ -94,7 +94,8 @@ def quantile(ordered: list[float], q: float) -> float | None:
 class Snapshot:
     """One look at everything, ready to be drawn.
 
-    Latencies and the watermark's lag are in seconds; None stands for "not known yet".
+    Latencies and the watermark's lag are in seconds; None stands for "not known yet". `alarm` is empty, or says that
+    most of the input becomes dead letters, with the first reason and a sample.
     """
 
     state: str = "starting"
@@ -116,6 +117,7 @@ class Snapshot:
     busiest: tuple[tuple[str, int], ...] = ()
     cells: int = 0
     vehicles: int = 0
+    alarm: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The figures for `--json`."""
@@ -145,6 +147,7 @@ class Gauges:
     since: int = 0
     _state: str = "starting"
     _detail: str = ""
+    _alarm: str = ""
     _events: Counter[str] = field(default_factory=Counter)
     _in: Rate = field(default_factory=Rate)
     _out: Rate = field(default_factory=Rate)
@@ -159,6 +162,8 @@ class Gauges:
         with self._lock:
             if report.get("event") == "state":
                 self._state, self._detail = str(report.get("state", "")), str(report.get("detail") or "")
+            elif report.get("event") == "dead_letters":
+                self._alarm = str(report.get("text") or "") if report.get("state") == "most" else ""
             elif report.get("event") == "progress":
                 self._in.add(int(report.get("rows_in") or 0), now=now)
                 self._out.add(int(report.get("results") or 0), now=now)
@@ -205,6 +210,7 @@ class Gauges:
                 busiest=tuple(busiest[: self.top]),
                 cells=len(self._cells),
                 vehicles=sum(self._cells.values()),
+                alarm=self._alarm,
             )
 
 

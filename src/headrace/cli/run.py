@@ -28,7 +28,7 @@ from headrace.cli.jobs import complete_job, known_jobs, pick
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 from headrace.cli.progress import Steps
 from headrace.cli.stopping import Stop, stop_on_signals
-from headrace.cli.view import count, status_line
+from headrace.cli.view import HOW_TO_LOOK, count, status_line
 from headrace.errors import JobError
 
 if TYPE_CHECKING:
@@ -66,18 +66,24 @@ def checkpoint_of(settings: Settings, jobs: Sequence[Job]) -> Path:
 
 @contextmanager
 def quiet_spark(log: Path) -> Iterator[None]:
-    """Send what Spark and its Java say on standard error to a file, and keep the terminal for us."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    """Send what Spark and its Java say on standard error to a file of bounded size, and keep the terminal for us."""
+    from headrace.broker.logs import BoundedLog
+
     kept = os.dup(sys.stderr.fileno())
-    with log.open("ab") as file, os.fdopen(kept, "w") as ours:
+    bounded = BoundedLog(log)
+    with os.fdopen(kept, "w") as ours:
         before = terminal.err.file
         terminal.err.file = ours
-        os.dup2(file.fileno(), sys.stderr.fileno())
+        os.dup2(bounded.fileno(), sys.stderr.fileno())
+        # Java ends after this process: the log is complete when both have.
+        bounded.release()
         try:
             yield
         finally:
+            sys.stderr.flush()
             os.dup2(kept, sys.stderr.fileno())
             terminal.err.file = before
+            bounded.close(timeout=0.2)
 
 
 class _Reporter:
@@ -104,6 +110,11 @@ class _Reporter:
             return
         now = time.monotonic()
         self._gauges.progress(report, now=now)
+        if report.get("event") == "dead_letters":
+            is_most = report["state"] == "most"
+            told = f"MOST INPUT IS REFUSED. {report['text']}\n{HOW_TO_LOOK}" if is_most else report["text"]
+            terminal.err.print(Text(told, style="bold red" if is_most else "green"))
+            return
         is_state = report.get("event") == "state"
         if is_state or now - self._shown >= _REPORT_SECONDS:
             self._shown = now
@@ -119,10 +130,11 @@ class _Reporter:
     def summary(self) -> str:
         """What was done, in one line."""
         shown = self._gauges.snapshot(now=time.monotonic())
-        return (
+        figures = (
             f"{count(shown.events)} events in, {count(shown.results)} results out, "
             f"{count(shown.dead_letters)} dead letters, {count(shown.late)} late."
         )
+        return f"{figures} Most input was refused at the end. {shown.alarm}" if shown.alarm else figures
 
 
 def run_in_thread(work: Any, stop: Stop) -> None:
@@ -167,6 +179,19 @@ def run(
         bool,
         typer.Option("--accept-loss", help="Go on where Kafka no longer holds what is to be read next."),
     ] = False,
+    accept_old_checkpoint: Annotated[
+        bool,
+        typer.Option(
+            "--accept-old-checkpoint",
+            help="Go on with a checkpoint that is older than its results; what is out is not written again.",
+        ),
+    ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over", help="Write results that another checkpoint has written so far; its query is stopped."
+        ),
+    ] = False,
     begin: Annotated[
         Start, typer.Option("--from", help="Where to begin without a checkpoint: at the start of the topics, or now.")
     ] = Start.START,
@@ -188,6 +213,7 @@ def run(
     from headrace.broker import SPARK_CONNECTOR, JarCache, Topics, find_java
     from headrace.broker.rights import check_rights
     from headrace.cli.topics import make_topics
+    from headrace.engine.limits import StateLimit
     from headrace.spark.publishing import ProgressTopic
     from headrace.spark.rights import rights_of
     from headrace.spark.runner import RunOptions, run_jobs
@@ -213,12 +239,17 @@ def run(
         driver_memory=settings.spark.driver_memory,
         state_memory_mb=settings.spark.state_memory_mb,
         max_events_per_batch=settings.spark.max_events_per_batch,
+        max_bytes_per_batch=settings.spark.max_bytes_per_batch,
         target_batch_ms=settings.spark.target_batch_ms,
         encoding=settings.spark.result_encoding,
         delivery=settings.spark.delivery,
         apart_rows=settings.spark.apart_rows,
+        transaction_bytes=settings.spark.transaction_mb * 1024 * 1024,
+        state_limit=StateLimit(settings.spark.max_state_keys, settings.spark.max_state_bytes),
         restarts=Restarts(most=settings.spark.restarts),
         accept_loss=accept_loss,
+        accept_old_checkpoint=accept_old_checkpoint,
+        take_over=take_over,
         python=settings.spark.executor_python or None,
         ship=settings.paths.home / "environment" if settings.spark.ship_environment else None,
         settings=read_conf(settings.spark.conf) if settings.spark.conf is not None else {},

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from headrace.broker import Connection, TopicSpec
 
 #: Settings of a topic that people ask for.
-_SHOWN = ("cleanup.policy", "retention.ms", "retention.bytes", "segment.ms", "compression.type", "max.message.bytes")
+_SHOWN = (
+    "cleanup.policy",
+    "retention.ms",
+    "retention.bytes",
+    "segment.ms",
+    "compression.type",
+    "max.message.bytes",
+    "min.insync.replicas",
+)
 
 app = typer.Typer(no_args_is_help=False, help="List topics with the number of their records; create and describe them.")
 
@@ -131,12 +139,14 @@ def describe(
             {"partition": p.partition, "first": p.earliest, "end": p.latest, "records": p.count}
             for p in found.partitions
         ]
-        terminal.document({"name": name, "records": found.count, "partitions": partitions, "config": config})
+        document = {"name": name, "records": found.count, "partitions": partitions, "config": config}
+        terminal.document(document | {"replication": found.replication})
         return
     terminal.line(f"{name}: {len(found.partitions)} partitions, {found.count:,} records")
     terminal.rows(
         ("partition", "first", "end", "records"),
         [(str(p.partition), f"{p.earliest:,}", f"{p.latest:,}", f"{p.count:,}") for p in found.partitions],
     )
+    terminal.line(f"replication = {found.replication}")
     for key, value in config.items():
         terminal.line(f"{key} = {value}")

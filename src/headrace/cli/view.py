@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.cli.gauges import Snapshot
 
 _BAR = 24
+HOW_TO_LOOK = "Look at what is refused: headrace tail input.dead-letter"
 _STATES = {
     "starting": "yellow",
     "warming": "yellow",
@@ -86,7 +87,8 @@ def status_line(shown: Snapshot, *, results: bool = True) -> str:
         busiest = ", ".join(f"{cell} {vehicles}" for cell, vehicles in shown.busiest[:3]) or "-"
         parts.insert(3, f"latency p50 {seconds(shown.latency_p50)} p99 {seconds(shown.latency_p99)}")
         parts.append(f"busiest {busiest}")
-    return f"{shown.state}: {', '.join(parts)}"
+    line = f"{shown.state}: {', '.join(parts)}"
+    return f"MOST INPUT IS REFUSED. {shown.alarm} | {line}" if shown.alarm else line
 
 
 def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "", link: str = "") -> RenderableType:
@@ -103,6 +105,10 @@ def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "
         Panel(_figures(shown), title=_title(shown, job), title_align="left", border_style="dim"),
         Panel(_cells(shown), title=_cells_title(shown), title_align="left", border_style="dim"),
     ]
+    if shown.alarm:
+        # In front of everything: the other figures look fine.
+        told = Text.assemble((shown.alarm, "bold"), f"\n{HOW_TO_LOOK}")
+        parts.insert(0, Panel(told, title="MOST INPUT IS REFUSED", title_align="left", border_style="bold red"))
     if warning:
         parts.append(Text(warning, style="yellow"))
     parts += [Text(text, style="dim") for text in footer]
@@ -114,6 +120,8 @@ def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "
 def _title(shown: Snapshot, job: str) -> Text:
     style = _STATES.get(shown.state, "")
     detail = f" ({shown.detail})" if shown.detail and shown.state != "running" else ""
+    if shown.alarm and shown.state == "running":
+        style, detail = "bold red", ", but most input is refused"
     return Text.assemble((job, "bold"), "  ", (f"{shown.state}{detail}", style))
 
 
@@ -182,6 +190,8 @@ def summary(shown: Snapshot, *, elapsed: float, first_result: float | None) -> l
         f"Ran {elapsed:.0f} s: {count(shown.events)} events in, {count(shown.results)} results out, "
         f"{count(shown.dead_letters)} dead letters, {count(shown.late)} late."
     ]
+    if shown.alarm:
+        lines.append(f"Most input was refused at the end. {shown.alarm} {HOW_TO_LOOK}")
     if first_result is not None:
         lines.append(
             f"First result after {first_result:.1f} s; latency in the last minute: "

@@ -21,6 +21,7 @@ _HEADER = (
     "state",
     "events",
     "absurd",
+    "ahead",
     "late by p50",
     "p99",
     "max",
@@ -79,6 +80,7 @@ def _row(partition: dict[str, Any]) -> tuple[str, ...]:
         state,
         f"{partition['rows']:,}",
         f"{partition['absurd']:,}",
+        f"{partition.get('ahead', 0):,}",
         *(_text(lateness[level]) for level in ("p50", "p99", "max")),
         _text(partition["recommended_delay"]),
     )

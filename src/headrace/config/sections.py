@@ -72,6 +72,30 @@ class BrokerSettings(Section):
         None, "Where the embedded broker keeps its data; `broker` in paths.home if not set.", "a directory"
     )
     memory: str = _setting("512m", "Heap of the embedded broker.", 'a size such as "512m" or "1g"', pattern=_MEMORY)
+    replication: Annotated[int, Number] | None = _setting(
+        None,
+        "Copies of each topic that is created, `headrace.commits` and `headrace.progress` too; as many as there are "
+        "brokers, up to 3, if not set.",
+        "a whole number from 1, and not more than there are brokers",
+        ge=1,
+        le=32_767,
+    )
+    min_insync_replicas: Annotated[int, Number] | None = _setting(
+        None,
+        "How many copies must have a record before it counts as written, of each topic that is created; 2 where there "
+        "are 3 copies or more, else what the cluster says, if not set.",
+        "a whole number from 1, and not more than broker.replication",
+        ge=1,
+        le=32_767,
+    )
+    transaction_timeout_ms: Annotated[int, Number] = _setting(
+        60_000,
+        "After how many milliseconds Kafka gives up a transaction that is not ended: the longest that writing one may "
+        "take, and the longest that a killed job hides what others write.",
+        "a whole number from 1000 to 3600000, and not more than the broker's transaction.max.timeout.ms",
+        ge=1_000,
+        le=3_600_000,
+    )
     security_protocol: SecurityProtocol = _setting(
         "PLAINTEXT", "How to talk to an external Kafka.", ", ".join(get_args(SecurityProtocol))
     )
@@ -84,6 +108,17 @@ class BrokerSettings(Section):
     )
     sasl_username: str = _setting("", "Who to log in as.", "text")
     sasl_password: SecretStr | None = _setting(None, "The password to log in with.", "text")
+
+    @model_validator(mode="after")
+    def _enough_copies(self) -> Self:
+        copies, needed = self.replication, self.min_insync_replicas
+        if copies is not None and needed is not None and needed > copies:
+            raise IncompleteError(
+                f"broker.min_insync_replicas is {needed}, more than broker.replication ({copies})",
+                "Nothing could be written to such a topic: set broker.replication to the same number or a larger one.",
+                "broker.min_insync_replicas",
+            )
+        return self
 
     @model_validator(mode="after")
     def _security_is_complete(self) -> Self:
@@ -131,6 +166,20 @@ class SparkSettings(Section):
         "a whole number of megabytes from 64",
         ge=64,
     )
+    max_state_keys: Annotated[int, Number] | None = _setting(
+        None,
+        "Keys that one stateful step of a job may have state of, where the step counts them; beyond it the job stops, "
+        "alone. No bound if not set.",
+        "a whole number from 1",
+        ge=1,
+    )
+    max_state_bytes: Annotated[int, Number] | None = _setting(
+        None,
+        "Bytes of state, before compression, that one stateful step of a job may keep; beyond it the job stops, alone. "
+        "No bound if not set.",
+        "a whole number from 1",
+        ge=1,
+    )
     cadence_ms: Annotated[int, Number] = _setting(
         500,
         "Milliseconds between the starts of two micro-batches; 0 starts the next one at once.",
@@ -160,6 +209,13 @@ class SparkSettings(Section):
         "The most events that one micro-batch reads; as many as memory allows if not set.",
         "a whole number from 1",
         ge=1,
+    )
+    max_bytes_per_batch: Annotated[int, Number] | None = _setting(
+        None,
+        "The most bytes of records that one micro-batch reads, by the length of those before; "
+        "as many as memory allows, 64 MiB to 1 GiB, if not set.",
+        "a whole number from 1000000",
+        ge=1_000_000,
     )
     target_batch_ms: Annotated[int, Number] = _setting(
         2_500,
@@ -200,6 +256,12 @@ class SparkSettings(Section):
         "transaction each.",
         "a whole number from 0",
         ge=0,
+    )
+    transaction_mb: Annotated[int, Number] = _setting(
+        64,
+        "What one transaction holds at most; a micro-batch with more results is written in several.",
+        "a whole number of megabytes from 1",
+        ge=1,
     )
     restarts: Annotated[int, Number] = _setting(
         5,
@@ -253,9 +315,17 @@ class TransitSettings(Section):
         "How delay-distribution takes quantiles: by a sketch of bounded size, or exactly, of all delays.",
         ", ".join(get_args(Quantiles)),
     )
+    clock_tolerance_ms: Annotated[int, Number] = _setting(
+        0,
+        "How far past its arrival a vehicle's time may move the watermark; beyond that its clock is taken to be wrong.",
+        "a whole number of milliseconds from 0 to 86400000; 86400000 (one day) is as good as no bound",
+        ge=0,
+        le=86_400_000,
+    )
     gtfs: Path | None = _setting(
         None,
-        "The timetable that final-stop-distribution looks trips up in; that of the simulated fleet if not set.",
+        "The timetable that final-stop-distribution looks trips up in; "
+        "that of the simulated fleet, for its vehicles only, if not set.",
         "a GTFS feed: a directory, or a zip file",
     )
     routing_url: str = _setting(

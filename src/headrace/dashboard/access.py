@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 COOKIE = "headrace_token"
 MIN_TOKEN = 16
+#: Query fields of a request, at most.
+_MOST_FIELDS = 50
 _OPEN_PATHS = frozenset({"/healthz"})
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
 _PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Headrace</title><body><h1>A token is needed</h1>
@@ -139,11 +141,18 @@ class Refused(Exception):  # noqa: N818 - it is an answer, not an error of the p
 
 
 class Gate:
-    """The ASGI application in front of the others."""
+    """The ASGI application in front of the others.
 
-    def __init__(self, app: App, access: Access) -> None:
+    Args:
+        app: What lies behind it.
+        access: Who may ask.
+        let_in: Is told of each request that has shown that it may ask.
+    """
+
+    def __init__(self, app: App, access: Access, *, let_in: Callable[[Scope], None] | None = None) -> None:
         self._app = app
         self._access = access
+        self._let_in = let_in
         self._headers = [
             (b"content-security-policy", access.content_policy().encode()),
             (b"x-content-type-options", b"nosniff"),
@@ -169,9 +178,13 @@ class Gate:
             if await self._let_in_by_address(asked, guarded_send):
                 return
             self._check_token(asked)
+            if asked.query is None:
+                raise Refused(400, f"The address has more than {_MOST_FIELDS} query fields.")
         except Refused as refusal:
             await self._refuse(refusal, scope, receive, guarded_send, asked)
             return
+        if self._let_in is not None and (not self._access.guarded or asked.path not in _OPEN_PATHS):
+            self._let_in(scope)
         await self._app(scope, receive, guarded_send)
 
     # ---------------------------------------------------------------- checks
@@ -197,12 +210,12 @@ class Gate:
 
     async def _let_in_by_address(self, asked: _Asked, send: Send) -> bool:
         """Turn `/?token=...` into a cookie, so that the token stays neither in the address bar nor in the history."""
-        given = dict(asked.query).get("token")
+        given = dict(asked.query or ()).get("token")
         if given is None or asked.method != "GET" or asked.path.startswith(("/api", "/socket.io")):
             return False
         if self._access.token is None or not _same(given, self._access.token):
             return False
-        rest = urlencode([pair for pair in asked.query if pair[0] != "token"])
+        rest = urlencode([pair for pair in asked.query or () if pair[0] != "token"])
         place = asked.path + (f"?{rest}" if rest else "")
         # Two slashes at the front would be another host.
         location = "/" + place.lstrip("/")
@@ -275,7 +288,7 @@ class _Asked:
         self.method: str = scope.get("method", "GET")
         self.path: str = scope.get("path", "/")
         self.scheme: str = scope.get("scheme", "http")
-        self.query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=50)
+        self.query = _query(scope.get("query_string", b""))
         client = scope.get("client")
         self.client: str = client[0] if client else ""
         self.origin = self.header("origin")
@@ -289,6 +302,14 @@ class _Asked:
         except CookieError:
             return ""
         return "" if held is None else held.value
+
+
+def _query(text: bytes) -> list[tuple[str, str]] | None:
+    """The fields of a query; None if there are too many."""
+    try:
+        return parse_qsl(text.decode("latin-1"), max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        return None
 
 
 def _same(given: str, wanted: str) -> bool:

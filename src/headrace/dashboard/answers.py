@@ -25,7 +25,7 @@ class Column(BaseModel):
 class JobStatus(BaseModel):
     """How a job's results are doing."""
 
-    state: Literal["waiting", "live", "silent", "stopped", "missing"]
+    state: Literal["waiting", "live", "silent", "stopped", "failed", "missing"]
     text: str = Field(description="What is wrong and what to do; empty when all is well.")
     entries: int
     newest: int | None = Field(description="The job's own time: the newest window end, event time or watermark.")
@@ -131,18 +131,32 @@ class BrokerAnswer(BaseModel):
     text: str
 
 
+class PartAnswer(BaseModel):
+    """How a part of the dashboard itself is doing."""
+
+    name: Literal["results", "progress", "offsets", "viewers", "figures"]
+    state: Literal["starting", "running", "waiting", "restarting", "stopped"]
+    stale: bool = Field(description="What it finds is out of date.")
+    refreshed: int | None = Field(description="When it last did its work.")
+    failures: int = Field(description="Unexpected failures since the start.")
+    text: str = Field(description="Why it waits or is started again.")
+
+
 class StatusAnswer(BaseModel):
     """How everything is doing."""
 
     broker: BrokerAnswer
     jobs: dict[str, JobStatus]
+    parts: list[PartAnswer]
+    malformed: int = Field(description="Records of headrace.progress that were skipped.")
 
 
 class HealthAnswer(BaseModel):
     """Whether the dashboard can do its work."""
 
-    status: Literal["ok", "unavailable"]
+    status: Literal["ok", "degraded", "unavailable"]
     detail: str = ""
+    parts: list[str] = Field(default=[], description="The parts that fail or are out of date.")
 
 
 class ProblemAnswer(BaseModel):

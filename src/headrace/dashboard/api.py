@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 VERSION = metadata.version("headrace")
 MOST_CELLS = 50_000
+_GONE = "Results cannot be read. GET /api/status says why."
+_DEGRADED = "Parts of the dashboard do not work or are out of date (GET /api/status says why)"
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": answers.ProblemAnswer} for status in (401, 403, 404, 422)
 }
@@ -132,12 +134,14 @@ def make_api(
     @api.get("/api/pipeline", tags=["pipeline"])
     def pipeline() -> Response:
         """The pipeline's own state (as the event `pipeline`), with an hour of curves."""
-        return _json({**figures.pipeline, "history": figures.history()})
+        parts = [part.to_dict() for part in figures.parts]
+        return _json({**figures.pipeline, "parts": parts, "history": figures.history()})
 
     @api.get("/api/status", response_model=answers.StatusAnswer, tags=["pipeline"])
     def status() -> Response:
         """Whether results can be read, and how each job is doing."""
-        return _json(figures.status)
+        # The parts are looked at now: figures that nobody puts together any more cannot say so themselves.
+        return _json({**figures.status, "parts": [part.to_dict() for part in figures.parts]})
 
     @api.get("/api/network", tags=["page"])
     def network() -> Response:
@@ -151,11 +155,14 @@ def make_api(
         tags=["operation"],
     )
     def health() -> Response:
-        """Whether the dashboard can do its work."""
+        """Whether the dashboard can do its work. Anybody may ask, so it names no address and no cause."""
         broker = figures.status.get("broker", {})
+        unwell = figures.unwell
         if broker.get("state") == "gone":
-            return _json({"status": "unavailable", "detail": broker.get("text", "")}, status=503)
-        return _json({"status": "ok", "detail": ""})
+            return _json({"status": "unavailable", "detail": _GONE, "parts": unwell}, status=503)
+        if unwell:
+            return _json({"status": "degraded", "detail": f"{_DEGRADED}: {', '.join(unwell)}.", "parts": unwell})
+        return _json({"status": "ok", "detail": "", "parts": []})
 
     @api.get("/metrics", tags=["operation"], response_class=Response)
     def prometheus() -> Response:

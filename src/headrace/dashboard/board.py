@@ -45,6 +45,11 @@ MOST_ENTRIES = 100_000
 MOST_REMOVED = 100_000
 #: Milliseconds that a result may be ahead of both this machine's clock and the job's: beyond, it cannot be true.
 MOST_AHEAD = 3_600_000
+#: Milliseconds that a result may be ahead of both clocks, or of the job's own clock, without being confirmed: so many
+#: results in a row have to agree before it counts. One wrong time must not expire everything that is shown.
+DOUBTFUL_AHEAD = 300_000
+DOUBTFUL_JUMP = 3_600_000
+CONFIRMATIONS = 3
 
 
 @dataclass(slots=True)
@@ -122,6 +127,7 @@ class Board:
         self._oldest_known = self._version
         self._clock = _Clock()
         self._first_expiry: int | None = None
+        self._doubtful = 0
         self._counts: Counter[str] = Counter()
         self._history = History(() if declaration.display.each else declaration.number_columns)
         self._lock = threading.Lock()
@@ -143,14 +149,20 @@ class Board:
         with self._lock:
             self._counts["unplaced"] += rows.unplaced
             self._counts["markers"] += rows.markers
-            self._keep_history(rows)
             clock = self._clock.read(now)
             version = self._version + 1
             changed = False
             places = [rows.places[name] for name in self._place_names]
             values = [rows.values[name] for name in self._value_names]
+            kept: list[int] = []
             for row, key in enumerate(rows.key):
+                if self._is_absurd(rows.event_time[row], rows.window_end[row], now):
+                    self._counts["absurd"] += 1
+                    continue
+                if not rows.retraction[row]:
+                    kept.append(row)
                 changed |= self._take(rows, row, key, places, values, clock, version, now)
+            self._keep_history(rows, kept)
             if changed:
                 self._version = version
                 self._keep_bounds()
@@ -168,9 +180,6 @@ class Board:
     ) -> bool:
         event_time, window_end = rows.event_time[row], rows.window_end[row]
         instant = event_time if window_end is None else window_end
-        if instant > max(self._wall(), self._clock.newest or 0) + MOST_AHEAD:
-            self._counts["absurd"] += 1
-            return False
         self._clock.hear(instant, now)
         shown = self._entries.get(key)
         if rows.retraction[row]:
@@ -201,6 +210,24 @@ class Board:
             self._first_expiry = expires
         return True
 
+    def _is_absurd(self, event_time: int | None, window_end: int | None, now: float) -> bool:
+        """Whether the time of a result cannot be true, or is not confirmed yet by the results around it."""
+        if event_time is None:
+            return True
+        instant = event_time if window_end is None else window_end
+        newest = self._clock.newest
+        ahead = instant - max(self._wall(), newest or 0)
+        if ahead > MOST_AHEAD:
+            return True
+        # A job that was silent goes on where the clock is by now.
+        silent = 0 if newest is None else int(1000 * max(0.0, now - self._clock.heard))
+        jumps = newest is not None and instant > newest + silent + DOUBTFUL_JUMP
+        if ahead <= DOUBTFUL_AHEAD and not jumps:
+            self._doubtful = 0
+            return False
+        self._doubtful += 1
+        return self._doubtful < CONFIRMATIONS
+
     def hear(self, instant: int, *, now: float) -> None:
         """Let the job's clock know that its time has come so far without a result: its watermark, in milliseconds."""
         with self._lock:
@@ -221,8 +248,7 @@ class Board:
                     self._remove(key, self._version)
             self._first_expiry = min((entry.times[3] for entry in self._entries.values()), default=None)
 
-    def _keep_history(self, rows: Rows) -> None:
-        kept = [row for row, taken_back in enumerate(rows.retraction) if not taken_back]
+    def _keep_history(self, rows: Rows, kept: list[int]) -> None:
         everything = len(kept) == len(rows.key)
         columns = {name: rows.values[name] for name in self.declaration.number_columns if name in rows.values}
         self._history.add(

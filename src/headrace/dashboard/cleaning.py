@@ -32,10 +32,13 @@ MAX_ITEMS = 50
 MAX_DEPTH = 4
 #: The largest whole number that JavaScript can tell from its neighbours.
 MAX_SAFE_INTEGER = 2**53 - 1
+#: Real numbers beyond what 64 bits can count are no measurements: one of them would flatten every curve and scale.
+MAX_REAL = 2.0**63
 
 #: Control characters, and those that turn the direction of text around (which can make a text look like another).
 _CONTROL = r"[\p{Cc}\u{202A}-\u{202E}\u{2066}-\u{2069}\u{200E}\u{200F}\u{FEFF}]"
-_CONTROL_PYTHON = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f\ufeff]")
+#: A text of Python may also hold halves of characters, which cannot be sent.
+_CONTROL_PYTHON = re.compile("[\ud800-\udfff\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f\ufeff]")
 
 
 @dataclass(slots=True)
@@ -142,7 +145,7 @@ def _number(column: pl.Series) -> pl.Series:
         return _nulls(column, pl.Float64())
     if kind.is_float() or kind.is_decimal():
         real = column.cast(pl.Float64, strict=False)
-        return pl.select(pl.when(real.is_finite()).then(real).alias(column.name)).to_series()
+        return pl.select(pl.when(real.is_between(-MAX_REAL, MAX_REAL)).then(real).alias(column.name)).to_series()
     return column
 
 

@@ -134,7 +134,8 @@ class Declaration:
 def declare(job: Job) -> Declaration:
     """Say what a job looks like.
 
-    >>> from headrace.transit.jobs.vehicle_distribution import job
+    >>> from headrace.transit.jobs import all_jobs
+    >>> job = all_jobs()["vehicle-distribution"]
     >>> shown = declare(job)
     >>> shown.title, shown.display.kind, shown.step, shown.time_to_live
     ('Vehicles', 'cells', 5000000, 5000000)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.dashboard.progress_record import DeadLetters
+
 Severity = Literal["ok", "warning", "error", "unknown"]
 JobState = Literal["waiting", "live", "silent", "stopped", "failed", "missing"]
 
@@ -34,7 +36,8 @@ LOSSES = 0.01
 class RunFacts:
     """What is known of a query.
 
-    `failed` has the jobs whose own code failed, with the reason: they are left out, and the others go on.
+    `failed` has the jobs whose own code failed, with the reason: they are left out, and the others go on. `refused` is
+    there while most of its input becomes dead letters.
     """
 
     query: str
@@ -48,6 +51,7 @@ class RunFacts:
     late: float = 0.0
     dead_letters: float = 0.0
     failed: Mapping[str, str] = field(default_factory=dict)
+    refused: DeadLetters | None = None
 
     @property
     def command(self) -> str:
@@ -107,6 +111,29 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PartFacts:
+    """How a part of the dashboard itself is doing.
+
+    Args:
+        name: Its name.
+        text: What it does.
+        stages: The stages whose figures it finds.
+        stale: Whether these figures are out of date.
+        failing: Whether it fails and is started again and again.
+        reason: Why.
+        as_of: The time of its figures, for people; empty if there are none yet.
+    """
+
+    name: str
+    text: str
+    stages: tuple[str, ...] = ()
+    stale: bool = False
+    failing: bool = False
+    reason: str = ""
+    as_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that is judged."""
 
@@ -119,6 +146,9 @@ class Facts:
     jobs: tuple[JobFacts, ...] = ()
     viewers: int = 0
     behind: int = 0
+    malformed: int = 0
+    malformed_reason: str = ""
+    parts: tuple[PartFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +190,27 @@ def diagnose(facts: Facts) -> dict[str, Judgement]:
     'error'
     """
     gone = facts.broker == "gone"
-    return {
+    judged = {
         "ingest": Judgement("unknown") if gone else _ingest(facts),
         "kafka": _kafka(facts),
         "spark": Judgement("unknown") if gone else _spark(facts),
         "results": Judgement("unknown") if gone else _results(facts),
         "dashboard": _dashboard(facts),
     }
+    # While Kafka is gone every figure is old, and that is said once.
+    return judged if gone else {name: _with_age(name, found, facts.parts) for name, found in judged.items()}
+
+
+def _with_age(stage: str, found: Judgement, parts: tuple[PartFacts, ...]) -> Judgement:
+    """Say it where the figures of a stage are out of date: they may look fine, and nobody knows."""
+    verdict = _Verdict(found.severity)
+    for severity, text in found.findings:
+        verdict.say(severity, text)
+    for part in parts:
+        if part.stale and stage in part.stages:
+            as_of = f"are of {part.as_of}" if part.as_of else "have never come"
+            verdict.say("warning", f"These figures {as_of}: the dashboard's {part.text} brings nothing new.")
+    return verdict.done()
 
 
 def _ingest(facts: Facts) -> Judgement:
@@ -243,6 +287,14 @@ def _judge_run(run: RunFacts, verdict: _Verdict) -> None:
     for job, why in run.failed.items():
         others = f"; the others of {run.query} go on" if run.alive and len(run.jobs) > len(run.failed) else ""
         verdict.say("error", f"{job} has failed and is left out{others}. {_ended(why)} {command}.")
+    if run.alive and run.refused is not None:
+        refused = run.refused
+        verdict.say(
+            "error",
+            f"{100 * refused.share:.0f} % of the last {refused.records:,} records for {run.query} became dead letters. "
+            f"The first reason: {refused.reason} Sample: {refused.sample} "
+            "Look at them: headrace tail input.dead-letter.",
+        )
     if run.restarts:
         times = "once" if run.restarts == 1 else f"{run.restarts} times"
         verdict.say("warning", f"{run.query} was started again {times}. Its log says why.")
@@ -279,17 +331,28 @@ def _results(facts: Facts) -> Judgement:
 
 
 def _dashboard(facts: Facts) -> Judgement:
-    if facts.behind and 2 * facts.behind >= facts.viewers:
-        return Judgement(
+    verdict = _Verdict()
+    for part in facts.parts:
+        if part.failing:
+            verdict.say(
+                "error",
+                f"The {part.text} failed and is started again: {part.reason or 'see the log'}. "
+                "The log of the dashboard has the cause.",
+            )
+        elif part.stale and not part.stages:
+            verdict.say("warning", f"The {part.text} have been the same since {part.as_of or 'the start'}.")
+    if facts.malformed:
+        verdict.say(
             "warning",
-            (
-                (
-                    "warning",
-                    f"{facts.behind} of {facts.viewers} viewers do not keep up; they get the newest state, less often.",
-                ),
-            ),
+            f"{facts.malformed:,} records of headrace.progress are malformed and were skipped "
+            f"(the last one: {facts.malformed_reason}). Another program writes there, or a run of another version.",
         )
-    return Judgement()
+    if facts.behind and 2 * facts.behind >= facts.viewers:
+        verdict.say(
+            "warning",
+            f"{facts.behind} of {facts.viewers} viewers do not keep up; they get the newest state, less often.",
+        )
+    return verdict.done()
 
 
 def job_state(job: JobFacts) -> tuple[JobState, str]:

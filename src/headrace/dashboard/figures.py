@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headrace.dashboard.diagnosis import Facts, JobFacts, RunFacts, diagnose, job_state
+from headrace.dashboard.diagnosis import NO_WORD, Facts, JobFacts, PartFacts, RunFacts, diagnose, job_state
+from headrace.dashboard.supervision import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +27,10 @@ STAGES = {
     "results": "Results",
     "dashboard": "Dashboard",
 }
+#: Which part of the dashboard the figures of a stage come from.
+SOURCES = {"ingest": "offsets", "kafka": "offsets", "spark": "progress", "results": "results", "dashboard": "viewers"}
+#: Seconds after which the figures as a whole are out of date.
+_STALE = 10.0
 #: Curves: milliseconds between two points, and how many are kept.
 CURVE_STEP = 5_000
 CURVE_POINTS = 720
@@ -51,6 +58,8 @@ class Figures:
         self._curves: deque[tuple[Any, ...]] = deque(maxlen=CURVE_POINTS)
         self.pipeline: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
+        self.part = Part("figures", "figures of the pipeline", stale_after=_STALE)
+        self.parts = (reader.part, probe.progress, probe.offsets, viewers.part, self.part)
 
     def gather(self) -> None:
         """Look at everything once; about once a second."""
@@ -61,6 +70,17 @@ class Figures:
         point = tuple(self.pipeline["series"][name] for name in CURVES)
         if not self._curves or point[0] - self._curves[-1][0] >= CURVE_STEP:
             self._curves.append(point)
+        self.part.refresh()
+
+    @property
+    def unwell(self) -> list[str]:
+        """The parts of the dashboard that fail, or whose figures are out of date."""
+        return [part.name for part in self.parts if part.is_failing() or part.is_stale()]
+
+    @property
+    def malformed(self) -> int:
+        """Records of the progress topic that were skipped."""
+        return self._probe.malformed.total()
 
     def history(self) -> dict[str, list[Any]]:
         """The curves of the last hour, by column."""
@@ -89,6 +109,9 @@ class Figures:
             jobs=jobs,
             viewers=len(self._viewers),
             behind=self._viewers.behind,
+            malformed=probe.malformed.total(),
+            malformed_reason=probe.malformed_reason,
+            parts=tuple(_part_facts(part) for part in self.parts),
         )
 
     def _job_facts(self, name: str, board: Board, known: dict[str, RunFacts], now: float, wall: int) -> JobFacts:
@@ -132,7 +155,12 @@ class Figures:
                 "newest": overview.newest,
                 "heard": None if job.silent is None else wall - round(1000 * job.silent),
             }
-        return {"broker": {"state": broker.state, "since": broker.since, "text": broker.text}, "jobs": jobs}
+        return {
+            "broker": {"state": broker.state, "since": broker.since, "text": broker.text},
+            "jobs": jobs,
+            "parts": [part.to_dict() for part in self.parts],
+            "malformed": facts.malformed,
+        }
 
     def _pipeline(self, facts: Facts, now: float, wall: int) -> dict[str, Any]:
         judged = diagnose(facts)
@@ -144,6 +172,7 @@ class Figures:
                 "state": judged[name].severity,
                 "text": judged[name].text,
                 "rates": rates[name],
+                **self._freshness(SOURCES[name]),
             }
             for name, title in STAGES.items()
         ]
@@ -167,6 +196,7 @@ class Figures:
             "partitions": self._partitions(),
             "latency": self._latency(now),
             "viewers": {"count": facts.viewers, "behind": facts.behind},
+            "parts": [part.to_dict() for part in self.parts],
             "series": {
                 "at": wall,
                 "events": rates["spark"]["events"],
@@ -179,6 +209,10 @@ class Figures:
                 ),
             },
         }
+
+    def _freshness(self, name: str) -> dict[str, Any]:
+        part = next(part for part in self.parts if part.name == name)
+        return {"refreshed": part.refreshed_at, "stale": part.is_stale()}
 
     def _rates(self, facts: Facts, now: float) -> dict[str, dict[str, float | None]]:
         with self._probe.lock:
@@ -209,24 +243,26 @@ class Figures:
     @staticmethod
     def _query(run: Run, now: float) -> dict[str, Any]:
         p50, p99 = run.durations.quantiles((0.5, 0.99), now=now) or (None, None)
-        phases = run.batch.get("phases")
+        told = run.told
         return {
             "query": run.query,
-            "jobs": list(run.jobs),
-            "state": run.state,
-            "text": run.detail,
-            "failed": dict(run.failed),
-            "batch": run.batch.get("batch"),
-            "batch_ms": run.batch.get("duration_ms"),
+            "jobs": list(told.jobs),
+            "state": told.state,
+            "text": told.detail,
+            "failed": dict(told.failed),
+            "batch": told.batch,
+            "batch_ms": told.batch_ms,
             "batch_ms_p50": p50,
             "batch_ms_p99": p99,
-            "phases": phases if isinstance(phases, dict) else {},
-            "limit": run.batch.get("limit"),
+            "phases": dict(told.phases),
+            "limit": told.limit,
             "restarts": run.restarts,
-            "started": run.started,
-            "state_rows": run.batch.get("state_rows"),
-            "state_bytes": run.batch.get("state_bytes"),
-            "heard": run.at,
+            "started": told.started,
+            "state_rows": told.state_rows,
+            "state_bytes": told.state_bytes,
+            "heard": told.at,
+            "stale": now - run.heard >= NO_WORD,
+            "mostly_dead_letters": None if told.dead_letters is None else asdict(told.dead_letters),
         }
 
     def _partitions(self) -> list[dict[str, Any]]:
@@ -267,15 +303,29 @@ def _run_facts(run: Run, now: float) -> RunFacts:
     return RunFacts(
         query=run.query,
         jobs=run.jobs,
-        state=run.state,
-        detail=run.detail,
+        state=run.told.state,
+        detail=run.told.detail,
         silent=max(0.0, now - run.heard),
         restarts=run.restarts,
         batch_ms=None if quantiles is None else quantiles[0],
         rows_in=run.rates["rows_in"].per_second(now=now),
         late=run.rates["late"].per_second(now=now),
         dead_letters=run.rates["dead_letters"].per_second(now=now),
-        failed=run.failed,
+        failed=run.told.failed,
+        refused=run.told.dead_letters,
+    )
+
+
+def _part_facts(part: Part) -> PartFacts:
+    as_of = part.refreshed_at
+    return PartFacts(
+        name=part.name,
+        text=part.text,
+        stages=tuple(stage for stage, source in SOURCES.items() if source == part.name),
+        stale=part.is_stale(),
+        failing=part.is_failing(),
+        reason=part.reason,
+        as_of="" if as_of is None else f"{datetime.fromtimestamp(as_of / 1000, UTC):%H:%M:%S} UTC",
     )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from headrace.dashboard.board import Board
+    from headrace.dashboard.connections import Connections
     from headrace.dashboard.figures import Figures
     from headrace.dashboard.reader import Reader
     from headrace.dashboard.viewers import Viewers
@@ -29,17 +30,27 @@ class DashboardCollector(Collector):
         reader: Reads the results.
         viewers: Who is served.
         figures: The pipeline's own state.
+        connections: What is open.
     """
 
-    def __init__(self, boards: Mapping[str, Board], reader: Reader, viewers: Viewers, figures: Figures) -> None:
+    def __init__(
+        self,
+        boards: Mapping[str, Board],
+        reader: Reader,
+        viewers: Viewers,
+        figures: Figures,
+        connections: Connections,
+    ) -> None:
         self._boards = boards
         self._reader = reader
         self._viewers = viewers
         self._figures = figures
+        self._connections = connections
 
     def collect(self) -> Iterable[Metric]:
         """Read everything."""
         yield from self._own()
+        yield from self._parts()
         yield from self._jobs()
         yield from self._pipeline()
 
@@ -49,9 +60,35 @@ class DashboardCollector(Collector):
         connected = self._reader.status.state == "connected"
         yield _gauge("broker_connected", "Whether results can be read from Kafka.", float(connected))
         sent = CounterMetricFamily(f"{_PREFIX}messages", "Messages to viewers, by event.", labels=["event"])
-        for event in ("snapshot", "changes", "held_back", "refused"):
+        for event in ("snapshot", "changes", "held_back", "refused", "dropped"):
             sent.add_metric([event], self._viewers.counts[event])
         yield sent
+        yield _gauge("connections", "Open connections.", len(self._connections))
+        yield _gauge("connections_waiting", "Those that have not been let in yet.", self._connections.waiting)
+        ended = CounterMetricFamily(f"{_PREFIX}connections_ended", "Connections that were cut.", labels=["reason"])
+        for reason in ("refused", "crowded_out", "timed_out", "unread", "slow"):
+            ended.add_metric([reason], self._connections.counts[reason])
+        yield ended
+
+    def _parts(self) -> Iterable[Metric]:
+        working = GaugeMetricFamily(
+            f"{_PREFIX}part_ok", "1: it works and is up to date, 0: it fails or is out of date.", labels=["part"]
+        )
+        ages = GaugeMetricFamily(
+            f"{_PREFIX}part_refreshed_timestamp_seconds", "When a part last did its work.", labels=["part"]
+        )
+        failures = CounterMetricFamily(f"{_PREFIX}part_failures", "Unexpected failures of a part.", labels=["part"])
+        for part in self._figures.parts:
+            working.add_metric([part.name], float(not part.is_failing() and not part.is_stale()))
+            failures.add_metric([part.name], part.failures)
+            if part.refreshed_at is not None:
+                ages.add_metric([part.name], part.refreshed_at / 1000)
+        yield from (working, ages, failures)
+        yield CounterMetricFamily(
+            f"{_PREFIX}malformed_records",
+            "Records of headrace.progress that were skipped.",
+            value=self._figures.malformed,
+        )
 
     def _jobs(self) -> Iterable[Metric]:
         entries = GaugeMetricFamily(f"{_PREFIX}entries", "Values shown, by job.", labels=["job"])
@@ -89,6 +126,19 @@ class DashboardCollector(Collector):
             if row["backlog"] is not None:
                 backlog.add_metric([row["job"], row["topic"], str(row["partition"])], row["backlog"])
         yield backlog
+        refused = GaugeMetricFamily(
+            f"{_PREFIX}mostly_dead_letters", "1: most of the input of a query becomes dead letters.", labels=["query"]
+        )
+        share = GaugeMetricFamily(
+            f"{_PREFIX}dead_letter_share",
+            "Share of dead letters among recent records, while it is high.",
+            labels=["query"],
+        )
+        for row in shown.get("queries", ()):
+            told = row["mostly_dead_letters"]
+            refused.add_metric([row["query"]], float(told is not None))
+            share.add_metric([row["query"]], 0.0 if told is None else told["share"])
+        yield from (refused, share)
         stages = GaugeMetricFamily(
             f"{_PREFIX}stage_ok", "1: fine, 0: a warning or an error, by stage of the pipeline.", labels=["stage"]
         )

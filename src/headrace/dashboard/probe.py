@@ -6,13 +6,12 @@ both can be read from anywhere. How much comes in is told by how fast the ends o
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -20,14 +19,15 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from headrace.broker.consumer import Consumer
 from headrace.broker.groups import GroupOffsets
 from headrace.broker.topics import DEAD_LETTERS
+from headrace.dashboard.progress_record import TOTALS, MalformedRecordError, ProgressRecord, read_progress_record
 from headrace.dashboard.samples import Rate, Samples
+from headrace.dashboard.supervision import Part, Worker
 from headrace.errors import BrokerError
 from headrace.spark.lag import group_of
 from headrace.spark.publishing import PROGRESS
-from headrace.time.instants import instant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from headrace.broker import Connection
     from headrace.stream import Job
@@ -38,7 +38,10 @@ log = logging.getLogger(__name__)
 _EVERY = 2.0
 _TIMEOUT = 5.0
 _RETRY = 2.0
-_TOTALS = ("rows_in", "results", "late", "dead_letters")
+#: Seconds after which what a thread of the probe has found is out of date.
+_STALE = 15.0
+#: What Kafka says when it cannot be reached or does not answer in time.
+_UNREACHABLE = (BrokerError, KafkaException, TimeoutError)
 #: Queries that are remembered, at most.
 _MOST_RUNS = 100
 
@@ -47,27 +50,19 @@ _MOST_RUNS = 100
 class Run:
     """What a query said last, and how it went so far.
 
-    Times are in milliseconds; `heard` is the reading of the monotonic clock when it was last heard of; `failed` has the
-    jobs that are left out because their own code failed, with the reason.
+    `heard` is the reading of the monotonic clock when it was last heard of.
     """
 
     query: str
-    jobs: tuple[str, ...] = ()
-    state: str = "unknown"
-    detail: str = ""
-    started: int = 0
-    at: int = 0
+    told: ProgressRecord = field(default_factory=lambda: ProgressRecord(""))
     heard: float = 0.0
     restarts: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-    batch: dict[str, Any] = field(default_factory=dict)
-    rates: dict[str, Rate] = field(default_factory=lambda: {name: Rate() for name in _TOTALS})
+    rates: dict[str, Rate] = field(default_factory=lambda: {name: Rate() for name in TOTALS})
     durations: Samples = field(default_factory=Samples)
     _totals: dict[str, int] = field(default_factory=dict)
-    _own_restarts: int = 0
     _processes: int = 0
 
-    def hear(self, told: Mapping[str, Any], *, now: float, fresh: bool) -> None:
+    def hear(self, told: ProgressRecord, *, now: float, fresh: bool) -> None:
         """Take a record of the progress topic.
 
         Args:
@@ -75,39 +70,32 @@ class Run:
             now: The reading of the monotonic clock.
             fresh: Whether it was written just now; an old one says how things were, not how fast they go.
         """
-        started = _whole(told.get("started"))
-        again = started != self.started
-        if again:
+        if told.started != self.told.started or not self._processes:
             self._processes += 1
             self._totals = {}
-        self.started = started
-        self.jobs = tuple(str(job) for job in told.get("jobs") or ())
-        self.state, self.detail = str(told.get("state") or "unknown"), str(told.get("detail") or "")
-        self.at = _whole(told.get("at"))
-        self.heard = now if fresh else now - max(0.0, time.time() - self.at / 1000)
-        self._own_restarts = _whole(told.get("restarts"))
-        self.restarts = self._own_restarts + self._processes - 1
-        failed = told.get("failed_jobs")
-        self.failed = {str(job): str(why) for job, why in failed.items()} if isinstance(failed, dict) else {}
-        batch = told.get("batch")
-        self.batch = batch if isinstance(batch, dict) else {}
-        totals = told.get("totals")
-        for name in _TOTALS:
-            total = _whole(totals.get(name)) if isinstance(totals, dict) else 0
+        self.told = told
+        self.heard = now if fresh else now - max(0.0, time.time() - told.at / 1000)
+        self.restarts = told.restarts + self._processes - 1
+        for name, total in told.totals.items():
             if fresh and name in self._totals and total >= self._totals[name]:
                 self.rates[name].add(total - self._totals[name], now=now)
             self._totals[name] = total
-        if fresh and isinstance(self.batch.get("duration_ms"), int):
-            self.durations.add([self.batch["duration_ms"]], now=now)
+        if fresh and told.batch_ms is not None:
+            self.durations.add([told.batch_ms], now=now)
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """What it runs."""
+        return self.told.jobs
+
+    @property
+    def at(self) -> int:
+        """When it said so, in milliseconds."""
+        return self.told.at
 
     def watermark(self, job: str) -> int | None:
         """The watermark of a job in milliseconds."""
-        marks = self.batch.get("watermarks")
-        text = marks.get(job) if isinstance(marks, dict) else None
-        try:
-            return instant(datetime.fromisoformat(text)) // 1000 if isinstance(text, str) else None
-        except (ValueError, TypeError):
-            return None
+        return self.told.watermarks.get(job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,23 +137,26 @@ class Probe:
         self.incoming = Rate()
         self.dead = Rate()
         self.last_event: float | None = None
-        self._threads = [
-            threading.Thread(target=self._forever, args=(work,), name=f"dashboard {name}", daemon=True)
-            for name, work in (("progress", self._follow_runs), ("offsets", self._look_at_offsets))
+        #: Records of the progress topic that were skipped, and why the last of them was.
+        self.malformed: Counter[str] = Counter()
+        self.malformed_reason = ""
+        self.progress = Part("progress", "reader of the runs' progress", stale_after=_STALE, expected=_UNREACHABLE)
+        self.offsets = Part("offsets", "reader of offsets", stale_after=_STALE, expected=_UNREACHABLE)
+        self._workers = [
+            Worker(self.progress, self._follow_runs, self._stop),
+            Worker(self.offsets, self._look_at_offsets, self._stop),
         ]
 
     def start(self) -> None:
         """Begin to look."""
-        for thread in self._threads:
-            thread.start()
+        for worker in self._workers:
+            worker.start()
 
     def stop(self) -> None:
         """End it."""
         self._stop.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(timeout=5)
-        if not any(thread.is_alive() for thread in self._threads):
+        ended = [worker.join(timeout=5) for worker in self._workers]
+        if all(ended):
             while self._groups:
                 self._groups.popitem()[1].close()
 
@@ -173,15 +164,6 @@ class Probe:
         """The query that ran a job last, as far as we heard."""
         with self.lock:
             return max((run for run in self.runs.values() if job in run.jobs), key=lambda run: run.at, default=None)
-
-    def _forever(self, work: Callable[[], None]) -> None:
-        while not self._stop.is_set():
-            try:
-                work()
-            except (BrokerError, KafkaException) as problem:
-                # The reader of results tells people that Kafka is gone; here it only means that nothing is known.
-                log.debug("the pipeline cannot be seen: %s", problem)
-                self._stop.wait(_RETRY)
 
     # ---------------------------------------------------------------- what runs say
 
@@ -191,25 +173,30 @@ class Probe:
             while not self._stop.is_set():
                 for record in consumer.read(timeout=0.5):
                     self.hear(record.value, fresh=record.timestamp >= began, now=time.monotonic())
+                self.progress.refresh()
 
     def hear(self, value: bytes | None, *, fresh: bool, now: float) -> None:
-        """Take a record of the progress topic; what cannot be read is left alone."""
+        """Take a record of the progress topic; one that is malformed is counted and skipped."""
         try:
-            told = json.loads(value or b"")
-        except ValueError:
-            return
-        if not isinstance(told, dict) or not isinstance(told.get("query"), str):
+            told = read_progress_record(value, wall=time.time_ns() // 1_000_000)
+        except MalformedRecordError as problem:
+            self._skip(str(problem))
             return
         with self.lock:
-            run = self.runs.setdefault(told["query"], Run(told["query"]))
+            run = self.runs.setdefault(told.query, Run(told.query))
             run.hear(told, now=now, fresh=fresh)
             while len(self.runs) > _MOST_RUNS:
                 self.runs.pop(min(self.runs.values(), key=lambda run: run.at).query)
         if fresh:
-            for job in run.jobs:
-                mark = run.watermark(job)
-                if mark is not None:
-                    self._heard(job, mark)
+            for job, mark in told.watermarks.items():
+                self._heard(job, mark)
+
+    def _skip(self, why: str) -> None:
+        with self.lock:
+            if why != self.malformed_reason:
+                log.warning("a record of %s was skipped: %s", PROGRESS, why)
+            self.malformed["progress"] += 1
+            self.malformed_reason = why
 
     # ---------------------------------------------------------------- offsets
 
@@ -226,6 +213,7 @@ class Probe:
             ends = self._end_offsets(places)
             committed = {job: self._committed(job, places) for job in self._sources}
             self._take(ends, committed, now=time.monotonic())
+            self.offsets.refresh()
 
     def _take(
         self, ends: dict[tuple[str, int], int], committed: dict[str, dict[tuple[str, int], int]], *, now: float
@@ -270,7 +258,3 @@ class Probe:
             # No such group, or no right to see it: then the lag is not known.
             log.debug("offsets of %s cannot be seen: %s", job, problem)
             return {}
-
-
-def _whole(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0

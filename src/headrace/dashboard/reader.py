@@ -22,6 +22,7 @@ from headrace.broker import Topics
 from headrace.broker.consumer import Consumer
 from headrace.dashboard.cleaning import clean
 from headrace.dashboard.samples import Rate, Samples
+from headrace.dashboard.supervision import Part, Worker
 from headrace.errors import BrokerError
 from headrace.events import Codec, Layout, Result
 from headrace.events.dtype import from_text, to_text
@@ -43,11 +44,14 @@ LOOK_BACK = 120 * SECOND
 MOST_LOOK_BACK = 900 * SECOND
 #: How far before the last record reading begins again after Kafka was gone.
 _OVERLAP = 30 * SECOND
-#: Seconds for which Kafka may be gone before we say so, between two attempts, and between two looks for missing topics.
+#: Seconds for which Kafka may be gone before we say so, and between two looks for missing topics.
 _PATIENCE = 2.0
-_RETRY = 1.0
 _LOOK_FOR_TOPICS = 3.0
 _BATCH = 5_000
+#: Seconds after which what was read is out of date, though Kafka may have nothing new.
+_STALE = 10.0
+#: What decoding or cleaning raises when a record holds something that nobody thought of.
+_DATA_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, pl.exceptions.PolarsError)
 
 #: What is read of a result record beside the columns of its job.
 _FIXED = (
@@ -155,17 +159,17 @@ class Reader:
         self._status = BrokerStatus("connecting", _now())
         self._missing: frozenset[str] = frozenset()
         self.arrivals = Arrivals(self._boards)
-        self._thread = threading.Thread(target=self._run, name="dashboard reader", daemon=True)
+        self.part = Part("results", "reader of results", stale_after=_STALE, expected=(BrokerError,))
+        self._worker = Worker(self.part, self._follow, self._stop, on_failure=self._failed)
 
     def start(self) -> None:
         """Begin to read."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """End reading."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        self._worker.join(timeout=5)
 
     @property
     def status(self) -> BrokerStatus:
@@ -179,23 +183,16 @@ class Reader:
 
     # ---------------------------------------------------------------- the thread
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._follow()
-            except BrokerError as problem:
-                self._tell("gone", str(problem))
-                self._stop.wait(_RETRY)
-            except Exception as problem:
-                # Nothing in the data should do this. People must see it, and the thread must not just be gone.
-                log.exception("reading results failed")
-                self._tell("gone", f"Reading results failed ({problem!r}): a defect of the dashboard. See its log.")
-                self._stop.wait(_RETRY)
+    def _failed(self, problem: BaseException) -> None:
+        if isinstance(problem, BrokerError):
+            self._tell("gone", str(problem))
+        else:
+            self._tell("gone", f"Reading results failed ({problem!r}): a defect of the dashboard. See its log.")
 
     def _follow(self) -> None:
         """Read the topics that there are, until Kafka is gone, a missing topic appears, or it is time to stop."""
         topics = self._present()
-        self._tell("connected")
+        self._well()
         if not topics:
             self._stop.wait(_LOOK_FOR_TOPICS)
             return
@@ -207,10 +204,16 @@ class Reader:
                 records = consumer.read(limit=_BATCH, timeout=0.2)
                 if records:
                     self._take(records, since=connected)
+                self._well()
                 if self._missing and time.monotonic() >= look_again:
                     look_again = time.monotonic() + _LOOK_FOR_TOPICS
                     if len(self._present()) > len(topics):
                         return
+
+    def _well(self) -> None:
+        self.part.refresh()
+        if not self.part.is_failing():
+            self._tell("connected")
 
     def _present(self) -> list[str]:
         there = {topic.name for topic in Topics(self._connection).overview()}
@@ -231,6 +234,28 @@ class Reader:
 
     def _show(self, board: Board, records: list[Record], *, since: int) -> None:
         job = board.declaration.job
+        try:
+            frame = self._decode(job, records)
+            rows = clean(frame, board.declaration)
+        except _DATA_ERRORS as problem:
+            if len(records) > 1:
+                # One of them is at fault: the others are shown.
+                middle = len(records) // 2
+                self._show(board, records[:middle], since=since)
+                self._show(board, records[middle:], since=since)
+                return
+            if not self.arrivals.refused[job]:
+                log.exception("a record of %s cannot be shown; it is skipped and counted", board.declaration.topic)
+            else:
+                log.debug("a record of %s cannot be shown: %r", board.declaration.topic, problem)
+            with self.arrivals.lock:
+                self.arrivals.refused[job] += 1
+            return
+        now = time.monotonic()
+        self.arrivals.take(job, frame, refused=len(records) - frame.height, since=since, now=now)
+        board.apply(rows, now=now)
+
+    def _decode(self, job: str, records: list[Record]) -> pl.DataFrame:
         batch = pa.table(
             {
                 "value": pa.array([record.value for record in records], pa.binary()),
@@ -238,10 +263,7 @@ class Reader:
             }
         )
         decoded = self._codec.decode(batch, types=[Result], columns=self._schemas[job], keep=["timestamp"], job=job)
-        frame = decoded.frame
-        now = time.monotonic()
-        self.arrivals.take(job, frame, refused=len(records) - frame.height, since=since, now=now)
-        board.apply(clean(frame, board.declaration), now=now)
+        return decoded.frame
 
     def _tell(self, state: BrokerState, text: str = "") -> None:
         if (state, text) != (self._status.state, self._status.text):

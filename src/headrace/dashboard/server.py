@@ -18,12 +18,14 @@ from headrace.broker.ports import port_owner
 from headrace.dashboard.access import Access, Gate
 from headrace.dashboard.api import VERSION, make_api
 from headrace.dashboard.board import Board
+from headrace.dashboard.connections import Connections, counted_protocol, peer_in, room_for
 from headrace.dashboard.declaration import declare_all
 from headrace.dashboard.figures import Figures
 from headrace.dashboard.metrics import DashboardCollector, make_registry
 from headrace.dashboard.pages import Pages
 from headrace.dashboard.probe import Probe
 from headrace.dashboard.reader import Reader
+from headrace.dashboard.supervision import keep_running
 from headrace.dashboard.viewers import MOST_VIEWERS, Viewers
 from headrace.errors import EnvironmentProblem
 
@@ -99,11 +101,14 @@ class Dashboard:
             logger=False,
             engineio_logger=False,
         )
-        self.viewers = Viewers(self.sockets, self.boards, greeting=self._greeting, most=self.options.viewers)
+        self.connections = Connections(room_for(self.options.viewers))
+        self.viewers = Viewers(
+            self.sockets, self.boards, greeting=self._greeting, connections=self.connections, most=self.options.viewers
+        )
         self.reader = Reader(connection, self.boards, self.viewers.changed)
         self.probe = Probe(connection, jobs, self._heard_watermark)
         self.figures = Figures(self.boards, self.reader, self.probe, self.viewers)
-        collector = DashboardCollector(self.boards, self.reader, self.viewers, self.figures)
+        collector = DashboardCollector(self.boards, self.reader, self.viewers, self.figures, self.connections)
         self.api = make_api(
             self.boards,
             self.figures,
@@ -117,7 +122,12 @@ class Dashboard:
             },
         )
         both = socketio.ASGIApp(self.sockets, self.api, socketio_path="socket.io")
-        self.app = Gate(both, self.options.access)
+        self.app = Gate(both, self.options.access, let_in=self._let_in)
+
+    def _let_in(self, scope: Any) -> None:
+        peer = peer_in(scope)
+        if peer is not None:
+            self.connections.let_in(peer)
 
     def _greeting(self) -> list[tuple[str, Any]]:
         now = time.time_ns() // 1_000_000
@@ -135,7 +145,10 @@ class Dashboard:
     async def running(self) -> AsyncIterator[list[asyncio.Task[None]]]:
         """Read, look and send while the block runs; the caller serves `app` and sees that no task ends."""
         self.figures.gather()
-        tasks = [asyncio.create_task(self.viewers.run()), asyncio.create_task(self._gather())]
+        tasks = [
+            asyncio.create_task(keep_running(self.viewers.part, self.viewers.run)),
+            asyncio.create_task(keep_running(self.figures.part, self._gather, on_failure=self._tell_parts)),
+        ]
         self.reader.start()
         self.probe.start()
         try:
@@ -146,12 +159,18 @@ class Dashboard:
             await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.to_thread(self._stop)
 
+    def _tell_parts(self) -> None:
+        """Let viewers know that the figures they have are not put together any more."""
+        parts = [part.to_dict() for part in self.figures.parts]
+        self.viewers.show_status({**self.figures.status, "parts": parts})
+
     def _stop(self) -> None:
         self.reader.stop()
         self.probe.stop()
 
     async def _gather(self) -> None:
         while True:
+            self.connections.sweep()
             self.figures.gather()
             self.viewers.show_status(self.figures.status)
             self.viewers.show_pipeline(self.figures.pipeline)
@@ -232,6 +251,7 @@ async def _serve(
 ) -> None:
     config = uvicorn.Config(
         dashboard.app,
+        http=counted_protocol(dashboard.connections),
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -5,6 +5,9 @@ not acknowledged yet. Every beat, a viewer with fewer than `IN_FLIGHT` unanswere
 what it has and what there is now; one that is slow gets nothing until it answers, and then one difference with the
 newest values. So a stalled browser costs two messages of memory, however long it stalls, and nobody waits for it.
 
+What a viewer acknowledges is its own word. So nothing is sent either while something that was sent before waits to be
+written to its connection, and a viewer whose connection does not take anything for `SLOW` seconds is dropped.
+
 All viewers that have the same version get the same difference: it is computed and encoded once.
 """
 
@@ -20,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from socketio.exceptions import ConnectionRefusedError as ConnectionRefused
 
+from headrace.dashboard.connections import peer_in
 from headrace.dashboard.samples import Rate, Samples
+from headrace.dashboard.supervision import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     import socketio
 
     from headrace.dashboard.board import Board
+    from headrace.dashboard.connections import Connections
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +46,14 @@ EXPIRY = 0.25
 #: Seconds between two messages about a status in which only figures change.
 FIGURES = 5.0
 MOST_VIEWERS = 1_000
+#: Seconds for which a connection may leave unread what was sent.
+SLOW = 60.0
+#: Packets (also answers to what it asks) that may wait to be written to a connection.
+MOST_WAITING = 100
+#: Seconds that a connection has to become a viewer, as Socket.IO wants it.
+TIME_TO_CONNECT = 10.0
+#: Seconds without a beat after which viewers see old figures.
+_STALE = 10.0
 
 
 @dataclass(slots=True)
@@ -56,8 +70,21 @@ class _Viewer:
     sid: str
     greeted: bool = False
     channels: dict[str, _Channel] = field(default_factory=dict)
+    line: str = ""
     status: int = -1
     pipelines: deque[int] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Line:
+    """A Socket.IO connection, which may be a viewer's.
+
+    `free_at` is when it last had nothing left to write, on the monotonic clock.
+    """
+
+    opened: float
+    free_at: float
+    waiting: int = 0
 
 
 class Viewers:
@@ -67,6 +94,7 @@ class Viewers:
         server: The Socket.IO server; this registers its handlers there.
         boards: By job, in the order of the layers.
         greeting: Gives the events that a new viewer gets first.
+        connections: The connections of the server.
         most: Viewers at a time.
     """
 
@@ -76,11 +104,14 @@ class Viewers:
         boards: Mapping[str, Board],
         *,
         greeting: Callable[[], list[tuple[str, Any]]],
+        connections: Connections,
         most: int = MOST_VIEWERS,
     ) -> None:
         self._server = server
         self._boards = dict(boards)
         self._greeting = greeting
+        self._connections = connections
+        self._lines: dict[str, _Line] = {}
         self._most = most
         self._viewers: dict[str, _Viewer] = {}
         self._wake = asyncio.Event()
@@ -89,6 +120,7 @@ class Viewers:
         self._told = 0.0
         self._pipeline: dict[str, Any] = {}
         self.counts: Counter[str] = Counter()
+        self.part = Part("viewers", "sender to viewers", stale_after=_STALE)
         self.answers = Samples()
         self.updates = Rate()
         server.on("connect", self._connect)
@@ -141,10 +173,12 @@ class Viewers:
             for board in self._boards.values():
                 board.expire(now=now)
             await self.beat()
+            self.part.refresh()
             await asyncio.sleep(BEAT)
 
     async def beat(self) -> None:
         """Send what is new, once."""
+        await self._look_at_lines(time.monotonic())
         await self._greet()
         for job, board in self._boards.items():
             await self._send_results(job, board)
@@ -169,7 +203,7 @@ class Viewers:
             channel = viewer.channels.get(job)
             if not viewer.greeted or channel is None or not channel.active or channel.sent == version:
                 continue
-            if len(channel.unanswered) >= IN_FLIGHT:
+            if len(channel.unanswered) >= IN_FLIGHT or not self._is_free(viewer):
                 self.counts["held_back"] += 1
                 continue
             ready[channel.sent].append((viewer, channel))
@@ -191,18 +225,53 @@ class Viewers:
         outdated = [
             viewer
             for viewer in self._viewers.values()
-            if viewer.greeted and viewer.status != number and len(viewer.pipelines) < IN_FLIGHT
+            if viewer.greeted
+            and viewer.status != number
+            and len(viewer.pipelines) < IN_FLIGHT
+            and self._is_free(viewer)
         ]
         if status and outdated:
             for viewer in outdated:
                 viewer.status = number
             await self._server.emit("status", status, to=[viewer.sid for viewer in outdated])
         figures, self._pipeline = self._pipeline, {}
-        keen = [viewer for viewer in self._viewers.values() if viewer.greeted and len(viewer.pipelines) < IN_FLIGHT]
+        keen = [
+            viewer
+            for viewer in self._viewers.values()
+            if viewer.greeted and len(viewer.pipelines) < IN_FLIGHT and self._is_free(viewer)
+        ]
         if figures and keen:
             for viewer in keen:
                 viewer.pipelines.append(figures["now"])
             await self._server.emit("pipeline", figures, to=[viewer.sid for viewer in keen])
+
+    # ---------------------------------------------------------------- what waits to be written
+
+    def _is_free(self, viewer: _Viewer) -> bool:
+        """Whether all that was sent before this beat has been written to the viewer's connection."""
+        line = self._lines.get(viewer.line)
+        return line is None or not line.waiting
+
+    async def _look_at_lines(self, now: float) -> None:
+        sockets = self._server.eio.sockets
+        for name in self._lines.keys() - sockets.keys():
+            del self._lines[name]
+        watched = {viewer.line for viewer in self._viewers.values()}
+        for name, socket in list(sockets.items()):
+            if socket.closed:
+                continue
+            line = self._lines.setdefault(name, _Line(now, now))
+            line.waiting = socket.queue.qsize()
+            peer = peer_in(self._server.environ.get(name, {}).get("asgi.scope", {}))
+            if not line.waiting and (peer is None or not self._connections.pending_bytes(peer)):
+                line.free_at = now
+            silent = name not in watched and now - line.opened > TIME_TO_CONNECT
+            if silent or line.waiting > MOST_WAITING or now - line.free_at > SLOW:
+                self.counts["dropped"] += 1
+                log.info("a viewer was dropped: it does not %s", "say that it is one" if silent else "read")
+                await socket.close(wait=False, abort=True)
+                if peer is not None:
+                    self._connections.abort(peer)
 
     # ---------------------------------------------------------------- what viewers say
 
@@ -212,7 +281,7 @@ class Viewers:
             raise ConnectionRefused(
                 f"{self._most} viewers are here already. Try again later, or raise dashboard.viewers."
             )
-        self._viewers[sid] = _Viewer(sid)
+        self._viewers[sid] = _Viewer(sid, line=self._server.manager.eio_sid_from_sid(sid, "/") or "")
         self._wake.set()
 
     async def _disconnect(self, sid: str, _reason: object = None) -> None:
@@ -281,4 +350,5 @@ class Viewers:
 
 def _states(status: dict[str, Any]) -> object:
     jobs = status.get("jobs", {})
-    return status.get("broker"), {job: (told["state"], told["text"]) for job, told in jobs.items()}
+    parts = [(part["name"], part["state"], part["stale"]) for part in status.get("parts", ())]
+    return status.get("broker"), {job: (told["state"], told["text"]) for job, told in jobs.items()}, parts

@@ -6,21 +6,27 @@ the runner sends each partition's observation to all groups. A turn goes: observ
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from headrace.engine.operator import Turn
 from headrace.engine.state import record_from_bytes, record_to_bytes
+from headrace.engine.tally import count
 from headrace.errors import StateError
 from headrace.time.instants import BEGINNING, END
 from headrace.time.watermarks import WatermarkTracker
 
 if TYPE_CHECKING:
+    from headrace.engine.limits import StateLimit
     from headrace.engine.operator import Operator, Outcome
     from headrace.engine.state import Segments
     from headrace.time.watermarks import PartitionReport, WatermarkStrategy
+
+log = logging.getLogger(__name__)
 
 #: The segment with the time that a group has come to; every turn reads it first, and writes it.
 CLOCK = "clock"
@@ -61,6 +67,8 @@ class Arrivals:
         partials: What `Operator.prepare` made of others.
         seen: What the source partitions showed, in order of arrival.
         now: Processing time by the heartbeat, or None where none came with this batch.
+        steady: The time that idleness is measured by: a clock that nobody sets forward or back. None where the source
+            has none; then idleness is measured by `now`, without the steps by which that goes back.
         first_now: What to take for processing time until there was a heartbeat.
         ended: No more rows will ever come, so event time goes to its end.
     """
@@ -69,6 +77,7 @@ class Arrivals:
     partials: list[pl.DataFrame] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     now: int | None = None
+    steady: int | None = None
     first_now: int | None = None
     ended: bool = False
 
@@ -83,6 +92,7 @@ class Departures:
         now: Processing time.
         reached: The watermark of the turn, by which the next one judges its rows; `Operator.prepare` needs this one.
         partitions: Where each source partition stands, if the group was asked to report it.
+        state_bytes: What the operator keeps on this key group, in bytes before compression.
     """
 
     outcome: Outcome
@@ -90,6 +100,7 @@ class Departures:
     now: int
     reached: int
     partitions: tuple[PartitionReport, ...] = ()
+    state_bytes: int = 0
 
 
 class Group:
@@ -100,15 +111,26 @@ class Group:
         inputs: How the time of each input advances; the index is `Seen.input`.
         schema: The columns of the rows.
         report: Keep a sketch of the lateness; one group of a stage is enough.
+        limit: How much state this key group may keep.
+        step: Names the stage where its state is too large.
     """
 
     def __init__(
-        self, operator: Operator, inputs: tuple[Timekeeping, ...], schema: pl.Schema, *, report: bool = False
+        self,
+        operator: Operator,
+        inputs: tuple[Timekeeping, ...],
+        schema: pl.Schema,
+        *,
+        report: bool = False,
+        limit: StateLimit | None = None,
+        step: str = "a step",
     ) -> None:
         self._operator = operator
         self._inputs = inputs
         self._schema = schema
         self._report = report
+        self._limit = limit
+        self._step = step
 
     def turn(self, segments: Segments, arrivals: Arrivals) -> Departures:
         """Take one turn and keep what must be kept."""
@@ -120,16 +142,35 @@ class Group:
         elif now == BEGINNING and arrivals.first_now is not None:
             now = arrivals.first_now
         saved["now"] = now
-        if saved.get("since") is None and now > BEGINNING:
-            saved["since"] = now
-        watermark, partitions = self._advance(saved, arrivals, now)
-        segments.put(CLOCK, record_to_bytes(saved))
+        steady = _steady(saved, arrivals, now)
+        if saved.get("since") is None and steady > BEGINNING:
+            saved["since"] = steady
+        watermark, partitions = self._advance(saved, arrivals, now, steady)
         # Not every source sends what its rows were made of along with them.
         rows = pl.concat(arrivals.rows, how="diagonal") if arrivals.rows else self._schema.to_frame()
         partials = pl.concat(arrivals.partials) if arrivals.partials else None
-        outcome = self._operator.turn(_Own(segments), Turn(rows, watermark, now, partials, before))
+        own = _Own(segments)
+        outcome = self._operator.turn(own, Turn(rows, watermark, now, partials, before))
+        # A checkpoint of an earlier version does not say how much there was.
+        saved["bytes"] = max(0, saved.get("bytes", 0) + own.growth)
+        if self._limit is not None:
+            self._check(self._limit, outcome.keys, saved["bytes"])
+        segments.put(CLOCK, record_to_bytes(saved))
         onward = watermark if outcome.watermark is None else outcome.watermark
-        return Departures(outcome, onward, now, watermark, partitions)
+        return Departures(outcome, onward, now, watermark, partitions, saved["bytes"])
+
+    def _check(self, limit: StateLimit, keys: int | None, size: int) -> None:
+        fingerprint = self._operator.fingerprint()
+        kind = fingerprint.get("operator") or fingerprint.get("window") or "stateful"
+        step = f"{self._step} ({kind})"
+        limit.check(step, keys, size)
+        close = limit.nearly(keys, size)
+        if close is not None:
+            _warn(step, close.rpartition(" ")[2])
+            log.debug("%s: %s in one key group", step, close)
+        count("state.bytes", size)
+        if keys is not None:
+            count("state.keys", keys)
 
     def now(self, segments: Segments) -> int | None:
         """Tell the processing time of the last turn, or None where there was none."""
@@ -159,27 +200,29 @@ class Group:
         saved["types"] = types
         return saved
 
-    def _advance(self, saved: dict[str, Any], arrivals: Arrivals, now: int) -> tuple[int, tuple[PartitionReport, ...]]:
+    def _advance(
+        self, saved: dict[str, Any], arrivals: Arrivals, now: int, steady: int
+    ) -> tuple[int, tuple[PartitionReport, ...]]:
         trackers = [
             WatermarkTracker(each.strategy, each.idle_after, keep_lateness=self._report, state=state)
             for each, state in zip(self._inputs, self._known_times(saved), strict=True)
         ]
         for each, tracker in zip(self._inputs, trackers, strict=True):
-            tracker.register(each.partitions, now)
+            tracker.register(each.partitions, steady)
         for seen in arrivals.seen:
-            trackers[seen.input].observe(seen.partition, seen.observation, now)
-        reached = [tracker.advance(now) for tracker in trackers]
+            trackers[seen.input].observe(seen.partition, seen.observation, now, steady=steady)
+        reached = [tracker.advance(steady) for tracker in trackers]
         states = [tracker.state() for tracker in trackers]
         saved["inputs"] = [[each.name, state] for each, state in zip(self._inputs, states, strict=True)]
         # What holds for the partitions of a source holds for sources: an idle one does not hold the others back.
         active = [
             mark
             for mark, each, tracker, state in zip(reached, self._inputs, trackers, states, strict=True)
-            if not _all_idle(each, tracker, list(state["partitions"]), now, saved.get("since"))
+            if not _all_idle(each, tracker, list(state["partitions"]), steady, saved.get("since"))
         ]
         candidate = END if arrivals.ended else min(active, default=max(reached))
         saved["watermark"] = max(saved["watermark"], candidate)
-        reports = (report for tracker in trackers for report in tracker.report(now)) if self._report else ()
+        reports = (report for tracker in trackers for report in tracker.report(steady)) if self._report else ()
         return saved["watermark"], tuple(reports)
 
     def _known_times(self, saved: dict[str, Any]) -> list[dict[str, Any] | None]:
@@ -188,6 +231,25 @@ class Group:
         for name, state in saved["inputs"]:
             left.setdefault(name, []).append(state)
         return [left[each.name].pop(0) if left.get(each.name) else None for each in self._inputs]
+
+
+def _steady(saved: dict[str, Any], arrivals: Arrivals, now: int) -> int:
+    """Return the time that idleness is measured by, and keep in `saved` what the next turn needs for it.
+
+    `saved["clock"]` is [steady time, the last heartbeat]. State that was written before there was a steady time has
+    none; its partitions were active by processing time, from which steady time then goes on.
+    """
+    before, last = saved.get("clock") or (now, now)
+    if arrivals.steady is not None:
+        steady, last = arrivals.steady, arrivals.steady
+    elif before == BEGINNING:
+        steady, last = now, now
+    elif arrivals.now is not None:
+        steady, last = before + max(0, arrivals.now - last), arrivals.now
+    else:
+        steady = before
+    saved["clock"] = [steady, last]
+    return steady
 
 
 def _all_idle(
@@ -199,17 +261,42 @@ def _all_idle(
     return since is not None and now - since >= keeping.idle_after
 
 
+@cache
+def _warn(step: str, what: str) -> None:
+    """Say once per process and step that a bound is near: every turn would have to say it."""
+    log.warning(
+        "%s keeps more than 80 %% of the %s that it may in a key group; beyond the bound its job stops", step, what
+    )
+
+
 class _Own:
-    """The operator's own segments, apart from the engine's."""
+    """The operator's own segments, apart from the engine's. Counts by how much they grow.
+
+    What a segment had before is known from reading it in the same turn. One that is put without being read is taken for
+    new, so an operator reads what it overwrites.
+    """
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
+        self._sizes: dict[str, int] = {}
+        #: Bytes that the turn has added; negative if it has removed more.
+        self.growth = 0
+        #: What a segment costs beside its bytes, in rows, where the store says so.
+        self.call_cost: int | None = getattr(segments, "call_cost", None)
 
     def get(self, name: str) -> bytes | None:
-        return self._segments.get(f"op/{name}")
+        value = self._segments.get(f"op/{name}")
+        self._sizes[name] = 0 if value is None else len(value)
+        return value
 
     def put(self, name: str, value: bytes) -> None:
+        self.growth += len(value) - self._sizes.get(name, 0)
+        self._sizes[name] = len(value)
         self._segments.put(f"op/{name}", value)
 
     def delete(self, name: str) -> None:
+        if name not in self._sizes:
+            self.get(name)
+        self.growth -= self._sizes[name]
+        self._sizes[name] = 0
         self._segments.delete(f"op/{name}")

@@ -63,12 +63,14 @@ class Outcome:
             UTC) added.
         dismissed: Input rows that the step could not use, with a text column `reason`.
         watermark: The watermark that the next step may rely on; None means that of the turn.
+        keys: How many keys the operator has state of on this key group after the turn; None if it does not count them.
     """
 
     rows: pl.DataFrame | None = None
     late: pl.DataFrame | None = None
     dismissed: pl.DataFrame | None = None
     watermark: int | None = None
+    keys: int | None = None
 
 
 class Operator(Protocol):

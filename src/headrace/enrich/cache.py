@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections import OrderedDict
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -182,16 +182,19 @@ class _File:
 
     def _opened(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, check_same_thread=False)
-        with closing(connection.cursor()) as cursor:
-            # Readers and one writer at once; after a crash of the machine the last answers may be missing, no more.
-            cursor.execute("PRAGMA journal_mode = WAL")
-            cursor.execute("PRAGMA synchronous = NORMAL")
-            cursor.execute(
-                "CREATE TABLE IF NOT EXISTS answers "
-                "(kind TEXT, key TEXT, answer TEXT, expires REAL, PRIMARY KEY (kind, key))"
-            )
-        connection.commit()
+        with ExitStack() as undo:
+            connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, check_same_thread=False)
+            undo.callback(connection.close)
+            with closing(connection.cursor()) as cursor:
+                # Readers and one writer at once; after a crash of the machine the last answers may be missing, no more.
+                cursor.execute("PRAGMA journal_mode = WAL")
+                cursor.execute("PRAGMA synchronous = NORMAL")
+                cursor.execute(
+                    "CREATE TABLE IF NOT EXISTS answers "
+                    "(kind TEXT, key TEXT, answer TEXT, expires REAL, PRIMARY KEY (kind, key))"
+                )
+            connection.commit()
+            undo.pop_all()  # it is in order, and stays open
         return connection
 
     def _give_up(self, problem: Exception) -> None:

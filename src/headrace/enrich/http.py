@@ -254,8 +254,9 @@ class _Client:
     def _answers(self, body: bytes, named: list[dict[str, Any]]) -> list[Answer]:
         try:
             document = json.loads(body)
-        except ValueError as problem:
-            raise CallError("its answer is no JSON") from problem
+        except (ValueError, RecursionError) as problem:
+            deep = isinstance(problem, RecursionError)
+            raise CallError("its answer is nested too deeply" if deep else "its answer is no JSON") from problem
         try:
             read = list(self._http.read(document, named))
             answers = [None if values is None else tuple(values[name] for name in self._http.gives) for values in read]

@@ -151,24 +151,28 @@ class Decoding:
         frames: dict[str, pl.DataFrame] = {}
         ignored: Counter[str] = Counter()
         urls = envelope.column("details").field("type_url").dictionary_encode()
+        names = urls.dictionary.to_pylist()
         codes = urls.indices.to_numpy(zero_copy_only=False)
-        for code, url in enumerate(urls.dictionary.to_pylist()):
-            chosen = None if len(urls.dictionary) == 1 else np.flatnonzero(codes == code)
+        # Many type_urls may name one type, with different prefixes, and any number of them none: rows are sorted by
+        # type, so that the cost follows the rows and not the type_urls that a sender made up.
+        types = [self.registry.resolve(url) for url in names]
+        different = {entry: number for number, entry in enumerate(dict.fromkeys(types))}
+        numbers = np.array([different[entry] for entry in types], np.int64)[codes]
+        for entry, number in different.items():
+            chosen = None if len(different) == 1 else np.flatnonzero(numbers == number)
             here = _compose(rows, chosen)
-            count = len(urls) if chosen is None else len(chosen)
-            entry = self.registry.resolve(url)
             want = None if entry is None else self.want(entry)
             if entry is None:
-                text, name = f"type {url!r} is not registered", url.rpartition("/")[2]
-                for row in range(count):
-                    self._reject(here, row, Reason.UNKNOWN_TYPE, text, name)
+                unknown = codes if chosen is None else codes[chosen]
+                for row, code in enumerate(unknown.tolist()):
+                    url = names[code]
+                    text = f"type {url!r} is not registered"
+                    self._reject(here, row, Reason.UNKNOWN_TYPE, text, url.rpartition("/")[2])
             elif want is None:
-                ignored[entry.name] += count
+                ignored[entry.name] += len(urls) if chosen is None else len(chosen)
             else:
                 part = envelope if chosen is None else envelope.take(pa.array(chosen))
-                frame = self._details(want, part, here, kept)
-                # Two type_urls may name the same type with different prefixes.
-                frames[entry.name] = frame if entry.name not in frames else pl.concat([frames[entry.name], frame])
+                frames[entry.name] = self._details(want, part, here, kept)
         for entry in wanted:
             want = self.want(entry)
             if entry.name not in frames and want is not None:

@@ -145,8 +145,8 @@ class Layout:
         message_class: The reading schema's Python class of the type.
 
     >>> from headrace.events.schemas.transit_pb2 import VehiclePosition
-    >>> Layout(VehiclePosition.DESCRIPTOR, columns=["vehicle_id", "speed"]).schema
-    Schema([('vehicle_id', String), ('speed', Float64)])
+    >>> dict(Layout(VehiclePosition.DESCRIPTOR, columns=["vehicle_id", "speed"]).schema)
+    {'vehicle_id': String, 'speed': Float64}
     """
 
     def __init__(self, descriptor: Descriptor, *, columns: Sequence[str] | None = None) -> None:

@@ -2,20 +2,20 @@
 
 A file is a local path or any URL that fsspec understands (`s3://`, `gs://`, `https://`, `memory://`, ...), plain or
 compressed by its suffix: .gz, .bz2, .xz, .zst. A file whose writer was killed ends in the middle of a compressed block:
-what can be decompressed is read, and `torn` says that the end is missing. A store that fails is not a torn file: it
-raises, and whoever reads can try again.
+what can be decompressed is read, and `torn` says that the end is missing. Only a last block that is incomplete is a
+torn end. Data that contradict themselves (a bad checksum, an impossible code, something else behind a block) are
+corruption, which raises. A store that fails is neither: it raises, and whoever reads can try again.
 """
 
 from __future__ import annotations
 
 import bz2
-import gzip
 import io
 import lzma
 import zlib
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -23,14 +23,15 @@ from headrace.errors import ConfigError, EnvironmentProblem
 from headrace.ingest.connector import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 BLOCK = 1 << 18
 #: No message is as long; a file with such a line is something else.
 MAX_LINE = 64 * 1024 * 1024
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
-#: What decompressing a torn or broken file may raise.
-_BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
+_CHUNK = 1 << 16
+#: What pyarrow says of a Zstandard file that ends in the middle of a frame; anything else is corruption.
+_ZSTD_TORN = "Truncated compressed stream"
 
 
 class SourceFile:
@@ -78,26 +79,84 @@ class SourceFile:
         """Give the content, decompressed, in blocks.
 
         Raises:
-            EnvironmentProblem: The file cannot be opened.
+            EnvironmentProblem: The file cannot be opened, or is corrupt.
             ConfigError: The URL is of no kind that can be read here.
             SourceError: The store fails while it is read.
         """
         self.torn = False
-        with closing(self._open()) as raw:
-            file = _decompressed(raw, self.path)
-            # One step of decompression at a time: what was read before the tear is not lost with it.
-            step = getattr(file, "read1", file.read)
-            while True:
-                try:
-                    block = step(BLOCK)
-                except SourceError:
-                    raise
-                except _BROKEN:
+        with closing(self._open()) as file:
+            suffix = Path(self.path.partition("?")[0]).suffix
+            if suffix == ".zst":
+                yield from self._zstd(file)
+            elif suffix in _DECODERS:
+                yield from self._decompressed(file, suffix)
+            else:
+                while block := self._read(file, BLOCK):
+                    yield block
+
+    def _decompressed(self, file: Any, suffix: str) -> Iterator[bytes]:
+        """Decompress one stream after the other; the standard library's files ignore what follows the first of them.
+
+        Little by little: what was read before a tear is not lost with it, and a block that expands a thousandfold does
+        not fill the memory.
+        """
+        decoder: _Decoder | None = None
+        data, position, size = b"", 0, 0
+        while True:
+            if not data and (decoder is None or decoder.needs_input):
+                data = self._read(file, _CHUNK)
+                if not data:
+                    break
+                position += len(data)
+            if decoder is None:
+                data = data.lstrip(b"\0")  # streams may be padded
+                if not data:
+                    continue
+                decoder = _DECODERS[suffix]()
+            try:
+                block, data = decoder.decompress(data)
+            except (OSError, zlib.error, lzma.LZMAError) as error:
+                raise self._corrupt(error, position, size) from error
+            if decoder.eof:
+                decoder = None
+            if block:
+                size += len(block)
+                yield block
+        self.torn = decoder is not None
+
+    def _zstd(self, file: Any) -> Iterator[bytes]:
+        stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
+        size = 0
+        while True:
+            try:
+                block = stream.read1(BLOCK)
+            except SourceError:
+                raise
+            except OSError as error:
+                if _ZSTD_TORN in str(error):
                     self.torn = True
                     return
-                if not block:
-                    return
-                yield block
+                raise self._corrupt(error, file.tell(), size) from error
+            if not block:
+                return
+            size += len(block)
+            yield block
+
+    def _read(self, file: Any, size: int) -> bytes:
+        try:
+            content: bytes = file.read(size)
+        except SourceError:
+            raise
+        except OSError as error:
+            why = error.strerror or error
+            raise SourceError(f"{self.path} cannot be read any further: {why}", hint="Is the disk sound?") from error
+        return content
+
+    def _corrupt(self, why: Exception, position: int, size: int) -> EnvironmentProblem:
+        return EnvironmentProblem(
+            f"{self.path} is corrupt at or before offset {position:,}, after {size:,} bytes of content: {why}",
+            hint="Copy it again from where it came. What stands before that place was read; nothing behind it can be.",
+        )
 
     def _open(self) -> Any:
         if not self.is_remote:
@@ -149,14 +208,66 @@ class _Remote(io.RawIOBase):
         super().close()
 
 
-def _decompressed(raw: Any, path: str) -> Any:
-    suffix = Path(path.partition("?")[0]).suffix
-    if suffix == ".zst":
-        return pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-    return (
-        openers[suffix](io.BufferedReader(raw) if isinstance(raw, io.RawIOBase) else raw) if suffix in openers else raw
-    )
+class _Decoder(Protocol):
+    """Decompresses one stream of a file."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream is at its end."""
+        ...
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether there is nothing more without further data."""
+        ...
+
+    def decompress(self, data: bytes) -> tuple[bytes, bytes]:
+        """Give some content, and the data to go on with: what is behind the stream, after its end."""
+        ...
+
+
+class _Gzip:
+    """A member of a gzip file."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=31)
+        self.needs_input = True
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    def decompress(self, data: bytes) -> tuple[bytes, bytes]:
+        block = self._stream.decompress(data, BLOCK)
+        # A block that is full may have more behind it, with or without data that are left.
+        self.needs_input = len(block) < BLOCK
+        return block, self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
+
+
+class _Stream:
+    """A stream of a .bz2 or .xz file; it keeps the data itself that it has not gone through."""
+
+    def __init__(self, stream: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
+        self._stream = stream
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return self._stream.needs_input
+
+    def decompress(self, data: bytes) -> tuple[bytes, bytes]:
+        block = self._stream.decompress(data, BLOCK)
+        return block, self._stream.unused_data if self._stream.eof else b""
+
+
+_DECODERS: dict[str, Callable[[], _Decoder]] = {
+    ".gz": _Gzip,
+    ".bz2": lambda: _Stream(bz2.BZ2Decompressor()),
+    ".xz": lambda: _Stream(lzma.LZMADecompressor()),
+}
 
 
 def _problem(path: str, why: object) -> EnvironmentProblem:

@@ -11,10 +11,13 @@ A message that is longer than a limit is cut while it is read, so that no publis
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+from headrace.ingest.topic_cache import TopicCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -241,7 +244,7 @@ class Parser:
     arrived: list[int] = field(default_factory=list)
     _rest: bytes = b""
     _skip: int = 0
-    _topics: dict[bytes, str] = field(default_factory=dict)
+    _topics: TopicCache[bytes, str] = field(default_factory=lambda: TopicCache(_topic_name, sys.getsizeof))
 
     def feed(self, chunk: bytes) -> None:
         """Read what came.
@@ -293,8 +296,6 @@ class Parser:
         at = start + 2 + (data[start] << 8 | data[start + 1])
         name = data[start + 2 : at]
         topic = self._topics.get(name)
-        if topic is None:
-            topic = self._topic(name)
         number = 0
         if first & 0x06:
             number = data[at] << 8 | data[at + 1]
@@ -313,13 +314,6 @@ class Parser:
             raise ProtocolError("a packet ends in the middle")
         self.messages.append(self.make(topic, data[at : min(end, at + self.limit)]))
         self.numbers.append(number)
-
-    def _topic(self, name: bytes) -> str:
-        if len(self._topics) > 65_536:
-            self._topics.clear()
-        # A broker should let no other pass; the processor will dismiss it.
-        topic = self._topics[name] = name.decode("utf-8", "replace")
-        return topic
 
     def _control(self, kind: int, body: bytes) -> None:
         if kind == _PUBACK:
@@ -352,6 +346,11 @@ class Parser:
         text = reason(code, str(known.get(_REASON, "")))
         keepalive = None if _KEEP_ALIVE not in known else int(known[_KEEP_ALIVE])
         return Connected(code, text, session, keepalive, int(known.get(_RECEIVE_MAXIMUM, 65_535)))
+
+
+def _topic_name(name: bytes) -> str:
+    # A broker should let nothing else than UTF-8 pass; the processor will dismiss it.
+    return name.decode("utf-8", "replace")
 
 
 def _varint(data: bytes, at: int, size: int) -> tuple[int, int] | None:

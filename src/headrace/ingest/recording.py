@@ -9,7 +9,8 @@ JSON object or holds a line break, a topic with " {" in it) is written as `base6
 that every message comes back exactly as it was.
 
 Files are local or anywhere else, plain or compressed; see `files`. A file whose writer was killed has a torn end: half
-a line, or half a compressed block. A `Recording` reads everything before the tear, and says that there is one.
+a line, or half a compressed block. A `Recording` reads everything before the tear, and says that there is one. A file
+that is corrupt (a bad checksum) raises instead.
 """
 
 from __future__ import annotations
@@ -174,9 +175,37 @@ class Recording:
         """
         for message in self:
             return message
-        raise ConfigError(
-            f"{self.path} holds no recorded message", hint="A line is: arrival time, topic, payload, such as {...}."
+        raise self._no_message()
+
+    def _no_message(self) -> ConfigError:
+        """Say why the file holds no message, and what to do about it, by what its first line looks like."""
+        first = self._first_line().decode("utf-8", "replace")
+        shown = first if len(first) <= 80 else f"{first[:77]}..."
+        if first.startswith("{"):
+            return ConfigError(
+                f"{self.path} holds JSON lines and no recording: its first line is {shown}",
+                hint='JSON lines are replayed by the times that they name: put form = "jsonl" and '
+                'time = {field = "NAME"} into [feed.replay], and run headrace ingest (docs/mappings.md).',
+            )
+        if " {" in first:
+            return ConfigError(
+                f"{self.path} has no arrival times: its first line is {shown}",
+                hint="A line is: arrival time, topic, payload. If arrivals were not recorded, put the event time "
+                'before each line; docs/ingestion.md, "Without arrival times", has the command.',
+            )
+        return ConfigError(
+            f"{self.path} holds no recorded message" + (f": its first line is {shown!r}" if first else ": it is empty"),
+            hint="A line is: arrival time, topic, payload, such as 2020-09-21T03:00:01.148000Z /topic {...}. Tables "
+            'are replayed with form = "csv" or "jsonl" (docs/mappings.md).',
         )
+
+    def _first_line(self) -> bytes:
+        """Give the first line that is not blank; empty if there is none."""
+        for lines in self._file.lines():
+            for line in lines:
+                if line.strip():
+                    return line.strip()
+        return self._file.rest.strip()
 
     def __iter__(self) -> Iterator[RawMessage]:
         return chain.from_iterable(self.blocks())

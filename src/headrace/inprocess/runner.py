@@ -27,6 +27,7 @@ from headrace.time.strategies import perfect
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.engine.limits import StateLimit
     from headrace.stream.stream import Stream
 
 Rows = pl.DataFrame
@@ -62,6 +63,7 @@ class Runner:
         key_groups: How many key groups to spread keys over; the results do not depend on it.
         snapshot: What `snapshot()` of another runner gave, to continue from it.
         prepare: Let operators fold rows before they are sent to key groups, as Spark does.
+        state_limit: How much state each stateful step may keep; each key group may keep its share.
 
     >>> from datetime import datetime, timezone
     >>> from headrace.stream import Stream
@@ -85,6 +87,7 @@ class Runner:
         key_groups: int = 4,
         snapshot: Snapshot | None = None,
         prepare: bool = True,
+        state_limit: StateLimit | None = None,
     ) -> None:
         self.pipeline = _pipeline(stream)
         self._groups = key_groups
@@ -102,7 +105,13 @@ class Runner:
         self._segments = [[MemorySegments(content) for content in stage] for stage in contents]
         chained = (Timekeeping(perfect()),)
         self._stages = [
-            Group(stage.operator, timekeeping(self.pipeline) if number == 0 else chained, stage.schema)
+            Group(
+                stage.operator,
+                timekeeping(self.pipeline) if number == 0 else chained,
+                stage.schema,
+                limit=None if state_limit is None else state_limit.share(key_groups),
+                step=f"step {number + 1}",
+            )
             for number, stage in enumerate(self.pipeline.stages)
         ]
         self._now = self._stages[0].now(self._segments[0][0])
@@ -122,25 +131,26 @@ class Runner:
 
         Args:
             rows: The rows of the only source; or by source name; or by source name and partition.
-            now: Processing time in microseconds since the epoch; stays where it was if not given.
+            now: Processing time in microseconds since the epoch; stays where it was if not given, or if it goes back.
+                Idleness is measured by the steps that it takes forward.
             watermark: What sources with the `perfect()` strategy say their watermark is, in all of their partitions.
         """
         self._now = self._now if now is None else max(now, self._now or now)
         with tallied() as counts:
-            arrivals, dismissed = self._arrivals(rows, watermark)
+            arrivals, dismissed = self._arrivals(rows, watermark, now)
             return replace(self._run_stages(arrivals, dismissed), counts=counts)
 
     def finish(self) -> Batch:
         """Say that no more rows will come: event time goes to its end, so every window that is still open fires."""
         with tallied() as counts:
-            ended = [Arrivals(now=self._now, ended=True) for _ in range(self._groups)]
+            ended = [Arrivals(ended=True) for _ in range(self._groups)]
             return replace(self._run_stages(ended, []), counts=counts)
 
     def _arrivals(
-        self, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None, watermark: int | None
+        self, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None, watermark: int | None, now: int | None
     ) -> tuple[list[Arrivals], list[pl.DataFrame]]:
         """Take rows in, and sort them to the key groups; the second part is what could not be used."""
-        arrivals = [Arrivals(now=self._now) for _ in range(self._groups)]
+        arrivals = [Arrivals(now=now) for _ in range(self._groups)]
         dismissed: list[pl.DataFrame] = []
         for number, partition, frame in self._fed(rows):
             taken = take_in(

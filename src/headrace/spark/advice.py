@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ class Advice:
         most: The most events that it may read.
         due: When windows will be complete, in microseconds since the epoch; None where nobody knows.
         step: The time from one batch to the next, in microseconds, if nobody waits.
+        most_bytes: The most bytes that it may read; None: any number.
+        record_bytes: How long records of a partition are, by "topic/partition", as far as batches have read some.
 
     >>> Advice(most=5_000, due=1_000_000, step=300_000).wait(now=0, since=0)
     333333
@@ -30,6 +32,8 @@ class Advice:
     most: int
     due: int | None = None
     step: int = 1
+    most_bytes: int | None = None
+    record_bytes: dict[str, int] = field(default_factory=dict)
 
     def wait(self, now: int, since: int) -> int | None:
         """Tell for how long a batch that could be planned now had better wait, so that one begins when windows are due.
@@ -59,7 +63,7 @@ class AdviceFile:
     >>> import tempfile, pathlib
     >>> file = AdviceFile(pathlib.Path(tempfile.mkdtemp()) / "advice")
     >>> file.read(), file.write(Advice(most=5_000)), file.read()
-    (None, None, Advice(most=5000, due=None, step=1))
+    (None, None, Advice(most=5000, due=None, step=1, most_bytes=None, record_bytes={}))
     """
 
     def __init__(self, path: Path) -> None:

@@ -15,15 +15,16 @@ import json
 import logging
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.broker.producer import FencedError
+from headrace.broker.producer import ExpiredError, FencedError
+from headrace.spark.dead_letter_watch import first_refused
 from headrace.spark.delivery import author_name
 from headrace.spark.exchange import ARROW_SCHEMA, holds_rows
-from headrace.spark.sink import Author, make_sink
+from headrace.spark.sink import TRANSACTION_BYTES, Author, make_sink
 from headrace.spark.tokens import read_tokens
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from headrace.broker import Connection
     from headrace.spark.packed import Packed
+    from headrace.spark.positions import Span
     from headrace.spark.records import Writer
     from headrace.spark.sink import Outgoing, Sink
     from headrace.stream import Delivery
@@ -39,6 +41,8 @@ log = logging.getLogger(__name__)
 
 #: What a task says about the rows that it wrote itself.
 WRITTEN = "written"
+#: The first dead letter that a task wrote itself.
+REFUSED = "refused"
 _ATTEMPTS = 3
 
 
@@ -55,6 +59,7 @@ class Order:
         query: The query's name.
         token: Names the checkpoint.
         run: Names the run.
+        most: Bytes that one transaction holds at most.
     """
 
     connection: Connection
@@ -65,6 +70,7 @@ class Order:
     query: str
     token: str
     run: str
+    most: int = TRANSACTION_BYTES
 
 
 @dataclass(frozen=True)
@@ -75,11 +81,13 @@ class TaskWriter:
         order: What it needs to know.
         batch: The batch's number.
         jobs: The jobs whose results tasks write.
+        span: What the batch reads.
     """
 
     order: Packed[Order] = field(repr=False)
     batch: int
     jobs: tuple[str, ...]
+    span: Span | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write what is ours, and pass on the rest."""
@@ -111,10 +119,20 @@ class TaskWriter:
             counts[number] = Counter()
             records[order.modes[writer.job.name]] += writer.outgoing(bodies, now, counts[number])
         for mode, outgoing in records.items():
-            if not bring_out(order, mode, partition, self.batch, self.jobs, outgoing):
+            if not bring_out(order, mode, partition, self.batch, self.jobs, outgoing, self.span):
                 for number in counts:
                     if order.modes[order.writers[number].job.name] == mode:
                         counts[number].clear()
+        first = {number: found for number, bodies in mine.items() if (found := first_refused(bodies)) is not None}
+        if first:
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([number * order.groups for number in first], pa.int32()),
+                    pa.array([REFUSED] * len(first), pa.string()),
+                    pa.array([json.dumps(asdict(found)).encode() for found in first.values()], pa.binary()),
+                ],
+                schema=ARROW_SCHEMA,
+            )
         numbers = list(counts)
         yield pa.RecordBatch.from_arrays(
             [
@@ -130,28 +148,40 @@ _open: dict[str, tuple[str, Sink]] = {}
 
 
 def bring_out(
-    order: Order, mode: Delivery, partition: int, batch: int, jobs: Sequence[str], records: list[Outgoing]
+    order: Order,
+    mode: Delivery,
+    partition: int,
+    batch: int,
+    jobs: Sequence[str],
+    records: list[Outgoing],
+    span: Span | None = None,
 ) -> bool:
     """Write a partition's records of a batch under a promise; False if they were out already.
 
     Raises:
-        FencedError: A later run of the query has begun, or others take the id again and again.
+        FencedError: A later run of the query has begun.
+        ExpiredError: Other attempts take the id again and again, or Kafka ends transactions at their time-out.
         BrokerError: Kafka cannot be reached, or does not allow it.
     """
     name = author_name(order.query, mode, partition)
     author = Author(name, order.token, order.run, of=author_name(order.query, mode), jobs=tuple(jobs))
     for attempt in range(1, _ATTEMPTS + 1):
-        sink = _sink(order, mode, author)
+        # A transaction that Kafka ended at its time-out looks like one that another process took over: make it smaller.
+        sink = _sink(order, mode, author, order.most // 4 ** (attempt - 1))
         try:
-            if sink.committed(batch):
+            if sink.committed(batch, span):
                 return False
-            sink.write(batch, records)
-        except FencedError:
+            sink.write(batch, records, span)
+        except FencedError as problem:
             _forget(name)
-            if attempt == _ATTEMPTS:
-                raise
             # Who takes an id from a later run and is killed then leaves it a transaction that hides its tokens.
             author.check(read_tokens(order.connection, [author.of]))
+            if attempt == _ATTEMPTS:
+                raise ExpiredError(
+                    f"{_ATTEMPTS} transactions of {name} were ended by Kafka at their time-out of "
+                    f"{order.connection.transaction_timeout:g} s, or by another attempt at the same task",
+                    hint="If this comes again, raise broker.transaction_timeout_ms or lower spark.transaction_mb.",
+                ) from problem
             log.info("another process took %s over; taking it back", name)
         except BaseException:
             # Whether the batch is out can only be told after the id was taken anew.
@@ -162,12 +192,12 @@ def bring_out(
     return False
 
 
-def _sink(order: Order, mode: Delivery, author: Author) -> Sink:
+def _sink(order: Order, mode: Delivery, author: Author, most: int) -> Sink:
     run, kept = _open.get(author.name, ("", None))
     if kept is not None and run == f"{author.run}/{author.jobs}":
         return kept
     _forget(author.name)
-    sink = make_sink(mode, order.connection, author)
+    sink = make_sink(mode, order.connection, author, most=max(1, most))
     try:
         sink.open()
     except BaseException:

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from headrace.broker.ranges import CHUNK_BYTES
 from headrace.engine.operator import EVENT_TIME, INGESTION_TIME
 from headrace.engine.tally import tallied
 from headrace.errors import PlanError
@@ -59,24 +60,39 @@ class ArrowStage:
     known: dict[str, int] | None = None
     attendance: Attendance = field(default_factory=Attendance)
 
-    def __call__(self, chunks: Iterator[Chunk], now: int | None) -> pa.RecordBatch:
+    def __call__(
+        self,
+        chunks: Iterator[Chunk],
+        now: int | None,
+        *,
+        steady: int | None = None,
+        added: Iterable[tuple[str, int]] = (),
+    ) -> pa.RecordBatch:
         """Turn the records of a task into exchange rows.
 
         Args:
             chunks: The records.
             now: The time of the batch, where it has one.
+            steady: The same by the clock that idleness is measured with.
+            added: Partitions, by topic and number, that this batch is the first to know of. They are made known to
+                every key group whether they have rows or not, so that they hold the watermark back.
         """
         known = watermarks_before() if self.known is None else self.known
         batch = batch_number()
         loads = {job: _Load() for job in self.pipelines if self.attendance.takes_part(job, batch)}
         dead: list[pl.DataFrame] = []
-        for topic, those in _gathered(chunks):
+        sizes: dict[str, list[int]] = {}
+        for topic, those in _gathered(_measured(chunks, sizes)):
             dead += self._take(topic, those, loads, known)
+        for job, load in loads.items():
+            load.seen += self._made_known(job, added)
         parcel = Parcel()
         for number, job in enumerate(self.pipelines):
             if job in loads:
-                loads[job].pack(parcel, number * self.groups, self.groups, now)
+                loads[job].pack(parcel, number * self.groups, self.groups, now, steady)
         parcel.add_frames(0, "dead", dead)
+        if sizes:
+            parcel.add(0, "sizes", json.dumps(sizes).encode())
         return parcel.to_arrow()
 
     def __post_init__(self) -> None:
@@ -103,6 +119,15 @@ class ArrowStage:
             if frame.height:
                 self._feed(topic, type_name, frame.rename({"kafka_value": ORIGINAL}), loads, known)
         return [decoded.dead.with_columns(topic=pl.lit(topic))] if decoded.dead.height else []
+
+    def _made_known(self, job: str, added: Iterable[tuple[str, int]]) -> list[list[Any]]:
+        """Give an empty observation of each new partition to each input of a job that reads its topic."""
+        return [
+            [number, f"{topic}/{partition}", {"rows": 0}]
+            for topic, partition in added
+            for number, entry in enumerate(self.pipelines[job].entries)
+            if isinstance(entry.source, TopicSource) and entry.source.topic == topic
+        ]
 
     def _open(self, source: TopicSource) -> bool:
         return is_open(self.codec.registry.get(source.type_name).descriptor)
@@ -171,8 +196,14 @@ class _Load:
         if newest is not None:
             self.newest_ingestion = max(self.newest_ingestion or 0, int(newest))  # type: ignore[arg-type]
 
-    def pack(self, parcel: Parcel, first: int, groups: int, now: int | None) -> None:
-        clock = {"seen": self.seen, "now": now, "rows": self.count, "newest_ingestion": self.newest_ingestion}
+    def pack(self, parcel: Parcel, first: int, groups: int, now: int | None, steady: int | None) -> None:
+        clock = {
+            "seen": self.seen,
+            "now": now,
+            "steady": steady,
+            "rows": self.count,
+            "newest_ingestion": self.newest_ingestion,
+        }
         body = json.dumps(clock, separators=(",", ":")).encode()
         for group in range(groups):
             parcel.add(first + group, "clock", body)
@@ -191,13 +222,23 @@ def batch_number() -> int | None:
     return int(number) if number else None
 
 
+def _measured(chunks: Iterator[Chunk], sizes: dict[str, list[int]]) -> Iterator[Chunk]:
+    """Note the records and the bytes of each partition: batches are bounded by what the ones before them read."""
+    for chunk in chunks:
+        size = sizes.setdefault(f"{chunk.topic}/{chunk.partition}", [0, 0])
+        size[0] += len(chunk.values)
+        size[1] += chunk.bytes
+        yield chunk
+
+
 def _gathered(chunks: Iterator[Chunk]) -> Iterator[tuple[str, list[Chunk]]]:
     """Put chunks of a topic together until they are worth a call."""
     waiting: dict[str, list[Chunk]] = {}
     for chunk in chunks:
         those = waiting.setdefault(chunk.topic, [])
         those.append(chunk)
-        if sum(len(each.values) for each in those) >= _ROWS_WORTH_A_CALL:
+        rows, size = sum(len(each.values) for each in those), sum(each.bytes for each in those)
+        if rows >= _ROWS_WORTH_A_CALL or size >= CHUNK_BYTES:
             yield chunk.topic, waiting.pop(chunk.topic)
     yield from waiting.items()
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
 from headrace.spark.advice import Advice
-from headrace.spark.apart import WRITTEN, Order, TaskWriter
+from headrace.spark.apart import REFUSED, WRITTEN, Order, TaskWriter
 from headrace.spark.arrow_stage import WATERMARKS
+from headrace.spark.dead_letter_watch import Refused, first_refused
 from headrace.spark.exchange import SPARK_SCHEMA
 from headrace.spark.kafka_source import backlog_of
 from headrace.spark.packed import Packed
@@ -27,14 +30,18 @@ if TYPE_CHECKING:
 
     from headrace.broker import Connection
     from headrace.spark.advice import AdviceFile
+    from headrace.spark.dead_letter_watch import DeadLetterWatch
     from headrace.spark.delivery import Deliveries
-    from headrace.spark.pressure import Throttle
+    from headrace.spark.positions import Span
+    from headrace.spark.pressure import RecordSizes, Throttle
     from headrace.spark.progress import RunEvent
     from headrace.spark.punctuality import Punctuality
     from headrace.spark.records import Writer
     from headrace.spark.sink import Outgoing
     from headrace.spark.standing import StandingFile
     from headrace.stream import Delivery
+
+log = logging.getLogger(__name__)
 
 #: How long a stop waits for the batch under way.
 _STOP_SECONDS = 4.0
@@ -55,9 +62,13 @@ class Batches:
         report: Is told of each batch.
         standing: Is told where sources stand.
         throttle: Learns how long batches take.
+        record_sizes: Learns how long records are.
+        most_bytes: The most bytes that a batch may read.
         punctuality: Foresees when windows will be complete.
         advice: Where the source is told how to plan the next batch.
+        watch: Notices when most of the input is refused.
         token: Names the checkpoint.
+        spans: Tells what a batch reads.
         absent: Jobs that are left out.
     """
 
@@ -72,9 +83,13 @@ class Batches:
         report: Callable[[RunEvent], None],
         standing: StandingFile,
         throttle: Throttle,
+        record_sizes: RecordSizes,
+        most_bytes: int,
         punctuality: Punctuality,
         advice: AdviceFile,
+        watch: DeadLetterWatch,
         token: str,
+        spans: Callable[[int], Span],
         absent: Collection[str] = (),
     ) -> None:
         self.query: StreamingQuery | None = None
@@ -88,11 +103,17 @@ class Batches:
         self._report = report
         self._standing = standing
         self._throttle = throttle
+        self._record_sizes = record_sizes
+        self._most_bytes = most_bytes
         self._punctuality = punctuality
         self._advice = advice
+        self._spans = spans
+        self._watch = watch
         self._absent = absent
         self._warm = False
         self._counters: dict[str, dict[str, int]] = {}
+        self._first_refused: Refused | None = None
+        self._dismissed = 0
         order = Order(
             connection.portable(),
             tuple(writers),
@@ -102,6 +123,7 @@ class Batches:
             deliveries.query,
             token,
             deliveries.run,
+            deliveries.most,
         )
         self._order = Packed.of(order)
 
@@ -128,9 +150,10 @@ class Batches:
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
-        apart = self._deliveries.apart(batch)
+        span = replace(self._spans(batch), absent=tuple(sorted(self._absent)))
+        apart = self._deliveries.apart(batch, span)
         if apart:
-            frame = frame.mapInArrow(TaskWriter(self._order, batch, apart), SPARK_SCHEMA)
+            frame = frame.mapInArrow(TaskWriter(self._order, batch, apart, span), SPARK_SCHEMA)
         table = frame.toArrow()
         parts = _Parts(self._groups, self._deliveries.carrier)
         for group, kind, body in zip(
@@ -142,28 +165,35 @@ class Batches:
             for number in range(len(self._jobs))
             if parts.of(number)["time"]
         }
-        counts = self._bring_out(batch, parts, _now(times))
+        counts = self._bring_out(batch, parts, _now(times), span)
+        self._record_sizes.after(json.loads(body) for body in parts.of(0)["sizes"])
         self._tell_tasks(batch, times)
         self._standing.write({self._jobs[number].name: told for number, told in times.items()}, batch=batch)
         self._tell(batch, times, counts, time.monotonic() - began)
 
-    def _bring_out(self, batch: int, parts: _Parts, now: int) -> Counter[str]:
+    def _bring_out(self, batch: int, parts: _Parts, now: int, span: Span) -> Counter[str]:
         """Write what the tasks have not, and count what is new."""
         records: dict[Delivery, list[Iterable[Outgoing]]] = defaultdict(list)
         counts: list[Counter[str]] = []
+        self._first_refused = None
         for number, writer in enumerate(self._writers):
             count: Counter[str] = Counter()
             bodies = parts.of(number)
-            for told in bodies[WRITTEN]:
-                count.update(json.loads(told))
+            if self._first_refused is None:
+                told = [Refused(**json.loads(body)) for body in bodies[REFUSED][:1]]
+                self._first_refused = told[0] if told else first_refused(bodies)
+            for written in bodies[WRITTEN]:
+                count.update(json.loads(written))
             mode = self._deliveries.modes[writer.job.name]
-            if not self._deliveries.committed(mode, batch):
+            if not self._deliveries.committed(mode, batch, span):
                 records[mode].append(writer.outgoing(bodies, now, count))
             counts.append(count)
-        self._deliveries.write(batch, {mode: chain.from_iterable(each) for mode, each in records.items()})
+        self._deliveries.write(batch, {mode: chain.from_iterable(each) for mode, each in records.items()}, span)
         by_job = {job.name: count for job, count in zip(self._jobs, counts, strict=True)}
         self._counters = {name: steps for name, count in by_job.items() if (steps := steps_of(count))}
         self._deliveries.learn({name: sum(count[kind] for kind in _ROWS) for name, count in by_job.items()})
+        # What cannot be read is refused once for all jobs; what a job dismisses, others may use.
+        self._dismissed = max((count["dismissed"] for count in counts), default=0)
         return sum(counts, Counter())
 
     def _tell_tasks(self, batch: int, times: Times) -> None:
@@ -188,7 +218,7 @@ class Batches:
         limit = self._throttle.after(rows=rows, backlog=backlog, seconds=seconds)
         planned = max((told["now"] for told in times.values()), default=BEGINNING)
         due, step = self._punctuality.after(marks, now=planned, took=int(seconds * 1e6))
-        self._advice.write(Advice(limit, due, step))
+        self._advice.write(Advice(limit, due, step, self._most_bytes, dict(self._record_sizes.known)))
         self._report(
             BatchDone(
                 batch=batch,
@@ -205,6 +235,13 @@ class Batches:
                 **_sizes(progress),
             )
         )
+        unreadable = counts["dead_letters"] - counts["dismissed"]
+        alarm = self._watch.after(
+            records=rows + unreadable, refused=unreadable + self._dismissed, first=self._first_refused
+        )
+        if alarm is not None:
+            log.log(logging.WARNING if alarm.active else logging.INFO, "%s", alarm.text)
+            self._report(alarm)
 
 
 def _now(times: Times) -> int:

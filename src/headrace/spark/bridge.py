@@ -19,6 +19,8 @@ from headrace.engine.operator import EVENT_TIME
 from headrace.errors import PlanError
 from headrace.spark.exchange import SPARK_SCHEMA, Parcel, frames
 from headrace.spark.query import heartbeat
+from headrace.spark.readiness import check_state_store, check_workers
+from headrace.spark.state_server import warn_of_leak
 from headrace.spark.stateful_stage import StatefulStage
 from headrace.spark.work import StageWork, group_turn
 from headrace.stream import Stream, plan
@@ -67,12 +69,21 @@ def frame_of(stream: Stream, spark: SparkSession, *, output: Literal["results", 
         spark: The session that they belong to.
         output: The results, or the rows that came too late.
         key_groups: How many key groups to spread keys over.
+
+    Raises:
+        PlanError: A source is no DataFrame.
+        ConfigError: A streaming query needs another state store than the session has.
+        EnvironmentProblem: The Python workers of the session cannot run Headrace.
     """
     # A fold over all key groups of a batch needs somebody who sees them all; here everything stays distributed.
     whole = compile_plan(stream.node, stream.schema, fuse=False)
     pipeline = replace(whole, entries=tuple(_without_frame(entry) for entry in whole.entries))
     sources = [_frame(entry) for entry in whole.entries]
     streaming = any(source.isStreaming for source in sources)
+    if streaming and pipeline.stages:
+        check_state_store(spark)
+        warn_of_leak(spark)
+    check_workers(spark)
     known = None if streaming else BEGINNING
     parts = [
         source.mapInArrow(RowStage(pipeline, number, key_groups, known), SPARK_SCHEMA)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import sys
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -24,9 +25,11 @@ import polars as pl
 
 from headrace.broker.ranges import Range, shared_reader
 from headrace.engine import MemorySegments
+from headrace.errors import StateError
 from headrace.events import Codec
 from headrace.spark.arrow_stage import ArrowStage
 from headrace.spark.delivery import author_name
+from headrace.spark.durable import sync_file, write_durably
 from headrace.spark.isolation import Return
 from headrace.spark.records import Writer
 from headrace.spark.sink import Author, make_sink
@@ -35,6 +38,7 @@ from headrace.spark.stored import from_store
 from headrace.spark.work import StageWork
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
     from pathlib import Path
 
@@ -42,9 +46,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.broker import Connection
+    from headrace.engine.limits import StateLimit
     from headrace.events import Encoding
-    from headrace.spark.continuity import Places
     from headrace.spark.isolation import StoppedJob
+    from headrace.spark.positions import Places
     from headrace.stream import Delivery, Job
 
 log = logging.getLogger(__name__)
@@ -87,6 +92,10 @@ def has_returned(state: State, stopped: StoppedJob) -> bool:
     return any(parts.get("return", b"").startswith(stopped.mark.encode()) for parts in state.values())
 
 
+class CatchUpStopped(Exception):  # noqa: N818 - nothing is wrong
+    """Catching up was ended on request; the next start goes on with it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CatchUp:
     """What it takes to let a job catch up.
@@ -103,6 +112,9 @@ class CatchUp:
         encoding: How they are written.
         directory: Where it is noted how far the job has come.
         tell: Is told how many events are left.
+        run_id: Names the run of the query.
+        stop: Ends it between two steps of its work; what is done so far is kept.
+        state_limit: How much state each stateful step may keep.
     """
 
     job: Job
@@ -116,6 +128,9 @@ class CatchUp:
     encoding: Encoding
     directory: Path
     tell: Callable[[int], None]
+    run_id: str
+    stop: threading.Event
+    state_limit: StateLimit | None = None
 
     def run(self, before: State, until: Places, batch: int) -> Return:
         """Catch up.
@@ -127,14 +142,17 @@ class CatchUp:
 
         Raises:
             FailedJobError: The job's own code fails still, or again.
+            CatchUpStopped: It was stopped.
         """
         name = author_name(self.query, self.delivery, catching_up=self.job.name)
-        author = Author(name, self._token, self.stopped.mark)
-        sink = make_sink(self.delivery, self.connection, author)
+        author = Author(name, self._token, self.run_id)
+        # A step after a crash may have other events than before, so it goes out as a whole; its size is bounded.
+        sink = make_sink(self.delivery, self.connection, author, most=sys.maxsize)
         sink.open()
         try:
             step, state, places = self._last(before, sink.committed)
             while left := _ranges(places, until):
+                self._check_stop()
                 self.tell(sum(len(each) for each in left))
                 part = _bounded(left, STEP_EVENTS)
                 bodies = self._worked(part, state)
@@ -151,6 +169,10 @@ class CatchUp:
         gone = {place: [name for name in parts if name not in state.get(place, {})] for place, parts in before.items()}
         return Return(batch, f"{self.stopped.mark}/{step}", state, gone)
 
+    def _check_stop(self) -> None:
+        if self.stop.is_set():
+            raise CatchUpStopped
+
     @property
     def _token(self) -> str:
         return f"{self.token}/{self.stopped.mark}"
@@ -162,9 +184,12 @@ class CatchUp:
         rows = stage(shared_reader(self.connection).read(tuple(ranges)), None)
         parcels = _by_group(rows)
         for level in range(len(pipeline.stages)):
-            work = StageWork({self.job.name: pipeline}, self.groups, level, self.partitions)
+            work = StageWork(
+                {self.job.name: pipeline}, self.groups, level, self.partitions, state_limit=self.state_limit
+            )
             following: dict[int, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
             for group in range(self.groups):
+                self._check_stop()
                 segments = MemorySegments(state.get((level, group)))
                 parcel = work.turn(group, parcels[group], segments)
                 state[level, group] = segments.content
@@ -182,6 +207,13 @@ class CatchUp:
     def _last(self, before: State, committed: Callable[[int], bool]) -> tuple[int, State, Places]:
         """Find the last step whose results are out: its state and its offsets."""
         steps = sorted((int(path.stem) for path in self.directory.glob("*.json")), reverse=True)
+        if committed(max(steps, default=0) + 1):
+            raise StateError(
+                f"the notes of {self.job.name} in {self.directory} are older than its results: results are out beyond "
+                f"step {max(steps, default=0)}",
+                hint="The checkpoint is an older copy, or lost its last files. Restore the newer copy, or start afresh "
+                "(--fresh), which writes results that are out again.",
+            )
         for step in steps:
             if committed(step):
                 frame = pl.read_ipc(self.directory / f"{step}.arrow")
@@ -199,9 +231,8 @@ class CatchUp:
         self.directory.mkdir(parents=True, exist_ok=True)
         rows = [(*place, name, value) for place, parts in state.items() for name, value in parts.items()]
         pl.DataFrame(rows, schema=_SCHEMA, orient="row").write_ipc(self.directory / f"{step}.arrow")
-        fresh = self.directory / f".{step}.json"
-        fresh.write_text(json.dumps(places), "utf-8")
-        fresh.replace(self.directory / f"{step}.json")
+        sync_file(self.directory / f"{step}.arrow")
+        write_durably(self.directory / f"{step}.json", json.dumps(places))
         for old in (step - 2,):
             (self.directory / f"{old}.json").unlink(missing_ok=True)
             (self.directory / f"{old}.arrow").unlink(missing_ok=True)

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import StateError
+from headrace.spark.durable import sync_directory, write_durably
+from headrace.spark.positions import Places, Position, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from headrace.broker import Topics
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 _FILE = "topics.json"
 #: Where a query began that has not done a batch yet.
 BEGINNING = "beginning.json"
-
-#: Per topic, per partition, the offset to read next.
-Places = dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True)
@@ -68,11 +66,20 @@ class Progress:
         directory: Spark's part of the checkpoint.
         committed: The last batch that is done, -1 for none.
         next: Where each partition is to be read next.
+        now: The time that was planned with that batch.
+        planned: Where the batch after it ends, if Spark has planned one.
     """
 
     directory: Path
     committed: int
     next: Places
+    now: int = 0
+    planned: Position | None = None
+
+    @property
+    def position(self) -> Position:
+        """Where the last batch that is done ended."""
+        return Position(self.next, self.now)
 
 
 def read_progress(checkpoint: Path) -> Progress | None:
@@ -84,10 +91,15 @@ def read_progress(checkpoint: Path) -> Progress | None:
     directory = checkpoint / "spark"
     done = _numbers(directory / "commits")
     try:
+        last = done[-1] if done else -1
+        following = directory / "offsets" / str(last + 1)
+        planned = _noted(following) if following.exists() else None
         if done:
-            return Progress(directory, done[-1], _kafka_offsets(directory / "offsets" / str(done[-1])))
+            end = _noted(directory / "offsets" / str(last))
+            return Progress(directory, last, end.offsets, end.now, planned)
         if (begun := checkpoint / BEGINNING).exists():
-            return Progress(directory, -1, _places(begun.read_text("utf-8")))
+            first = Position.from_dict(json.loads(begun.read_text("utf-8")))
+            return Progress(directory, -1, first.offsets, first.now, planned)
     except (OSError, ValueError, KeyError) as problem:
         raise StateError(
             f"the checkpoint {checkpoint} is damaged: {problem}",
@@ -96,20 +108,56 @@ def read_progress(checkpoint: Path) -> Progress | None:
     return None
 
 
-def read_offsets(checkpoint: Path, batch: int) -> Places:
-    """Read where a batch that Spark has planned ends.
+def read_span(checkpoint: Path, batch: int) -> Span:
+    """Read what a batch that Spark has planned reads.
 
     Raises:
         StateError: The checkpoint does not say.
     """
-    path = checkpoint / "spark" / "offsets" / str(batch)
+    offsets = checkpoint / "spark" / "offsets"
     try:
-        return _kafka_offsets(path)
+        end = _noted(offsets / str(batch))
+        if batch:
+            return Span(_noted(offsets / str(batch - 1)), end)
+        return Span(Position.from_dict(json.loads((checkpoint / BEGINNING).read_text("utf-8"))), end)
     except (OSError, ValueError, KeyError) as problem:
         raise StateError(
             f"the checkpoint {checkpoint} is damaged: {problem}",
             hint="Start afresh (--fresh), which forgets its state, or restore the directory from a copy.",
         ) from problem
+
+
+def check_sources(checkpoint: Path, names: Sequence[str]) -> None:
+    """See that a job still reads the topics that its checkpoint has read.
+
+    Args:
+        checkpoint: The job's directory.
+        names: The topics that it reads.
+
+    Raises:
+        StateError: It reads others.
+    """
+    progress = read_progress(checkpoint)
+    left_out = sorted(set(progress.next) - set(names)) if progress is not None else []
+    if progress is None or not left_out:
+        return
+    added = sorted(set(names) - set(progress.next))
+    raise StateError(
+        f"the source of the job in {checkpoint} has changed: its state is of events of {', '.join(left_out)}, which it "
+        f"no longer reads; it reads {', '.join(added or names)} now",
+        hint=f"Let it read {', '.join(left_out)} again; or start afresh (--fresh), which forgets the state and begins "
+        "anew; or give the job another name or checkpoint directory, which keeps the old state. Nothing was changed "
+        "so far.",
+    )
+
+
+def read_position(checkpoint: Path, batch: int) -> Position | None:
+    """Read where a batch ends; None if the log does not hold it (any more)."""
+    path = checkpoint / "spark" / "offsets" / str(batch)
+    try:
+        return _noted(path) if path.exists() else None
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def find_gaps(checkpoint: Path, topics: Topics, names: Sequence[str]) -> list[Gap]:
@@ -159,10 +207,8 @@ def accept_loss(gaps: Sequence[Gap], progress: Progress) -> None:
         shutil.rmtree(progress.directory, ignore_errors=True)
         (progress.directory.parent / BEGINNING).unlink(missing_ok=True)
         return
+    forget_plan(progress)
     offsets = progress.directory / "offsets"
-    for number in _numbers(offsets):
-        if number > progress.committed:
-            _remove(offsets / str(number))
     places = {topic: dict(partitions) for topic, partitions in progress.next.items()}
     for gap in gaps:
         places[gap.topic][gap.partition] = gap.earliest
@@ -171,10 +217,19 @@ def accept_loss(gaps: Sequence[Gap], progress: Progress) -> None:
     for at, line in enumerate(lines[2:], start=2):
         if line.startswith("{"):
             lines[at] = _rewritten(line, places)
-    _remove(path)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text("\n".join(lines), "utf-8")
-    fresh.replace(path)
+    _remove_checksum(path)
+    write_durably(path, "\n".join(lines))
+
+
+def forget_plan(progress: Progress) -> None:
+    """Remove batches that were planned and not done, so that Spark plans them anew."""
+    offsets = progress.directory / "offsets"
+    for number in _numbers(offsets):
+        if number > progress.committed:
+            (offsets / str(number)).unlink(missing_ok=True)
+            _remove_checksum(offsets / str(number))
+    if offsets.is_dir():
+        sync_directory(offsets)
 
 
 def remember_topics(checkpoint: Path, topics: Topics, names: Sequence[str]) -> None:
@@ -183,9 +238,7 @@ def remember_topics(checkpoint: Path, topics: Topics, names: Sequence[str]) -> N
     ids = topics.ids(names)
     if _known_ids(checkpoint) == ids:
         return
-    fresh = path.with_name(f"{_FILE}.{uuid.uuid4().hex}")
-    fresh.write_text(json.dumps({"topics": ids}, indent=2) + "\n")
-    fresh.replace(path)
+    write_durably(path, json.dumps({"topics": ids}, indent=2) + "\n")
 
 
 def _known_ids(checkpoint: Path) -> dict[str, str]:
@@ -206,19 +259,12 @@ def _numbers(directory: Path) -> list[int]:
     return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit())
 
 
-def _kafka_offsets(path: Path) -> Places:
+def _noted(path: Path) -> Position:
     """Read the Kafka source's line of an entry of Spark's offset log: version, metadata, then one line per source."""
     for line in path.read_text("utf-8").split("\n")[2:]:
         if line.startswith("{"):
-            return _places(line)
+            return Position.from_dict(json.loads(line))
     raise ValueError(f"{path} names no Kafka offsets")
-
-
-def _places(text: str) -> Places:
-    """Read what a source noted: topics with their partitions' offsets, maybe beside other things."""
-    told = json.loads(text)
-    by_topic: Mapping[str, Mapping[str, int]] = told["offsets"] if "now" in told else told
-    return {topic: {int(number): int(offset) for number, offset in each.items()} for topic, each in by_topic.items()}
 
 
 def _rewritten(text: str, places: Places) -> str:
@@ -227,6 +273,5 @@ def _rewritten(text: str, places: Places) -> str:
     return json.dumps(fresh, separators=(",", ":"))
 
 
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+def _remove_checksum(path: Path) -> None:
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)

@@ -17,21 +17,28 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from headrace.broker.producer import TransactionalProducer
-from headrace.spark.sink import Author, make_sink
-from headrace.spark.tokens import read_tokens
+from headrace.broker.producer import ExpiredError, TransactionalProducer
+from headrace.broker.topics import COMMITS
+from headrace.spark.isolation import Attendance
+from headrace.spark.ownership import Owner, Ownership
+from headrace.spark.sink import TRANSACTION_BYTES, AtLeastOnce, AtMostOnce, Author, ExactlyOnce, make_sink
+from headrace.spark.tokens import Token, read_tokens
 from headrace.stream.job import DELIVERIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.broker import Connection
+    from headrace.spark.positions import Span
     from headrace.spark.sink import Outgoing, Sink
     from headrace.stream import Delivery, Job
 
 #: A job goes on apart until it gives fewer rows than this share of what made it go apart.
 _STAY = 0.25
 _THREADS = 8
+#: A batch that did not go out before the time-out is written in parts of this share of the size.
+_SMALLER = 4
+_LEAST_BYTES = 64 * 1024
 
 
 def author_name(query: str, delivery: Delivery, partition: int | None = None, *, catching_up: str | None = None) -> str:
@@ -72,6 +79,10 @@ class Deliveries:
         token: Names the checkpoint.
         partitions: Spark's state partitions.
         apart_rows: A job that gives more rows than this in a batch is written apart from then on; None: never.
+        most: Bytes that one transaction holds at most.
+        path: Where the checkpoint is, for messages of others.
+        fresh: The checkpoint was made anew on request.
+        take_over: Take results over from another checkpoint that has written them.
     """
 
     def __init__(
@@ -83,17 +94,32 @@ class Deliveries:
         token: str,
         partitions: int,
         apart_rows: int | None,
+        most: int = TRANSACTION_BYTES,
+        path: str = "",
+        fresh: bool = False,
+        take_over: bool = False,
     ) -> None:
         self._connection = connection
         self._jobs = jobs
         self._token = token
         self._partitions = partitions
         self._apart_rows = apart_rows
+        self.most = most
+        #: Who takes part in the batches that are written from now on.
+        self.attendance = Attendance()
         self.query = "+".join(job.name for job in jobs)
         self.run = uuid.uuid4().hex
         self.modes: dict[str, Delivery] = {job.name: chosen or job.delivery for job in jobs}
         self._sinks: dict[Delivery, Sink] = {}
-        self._begun: dict[int, set[str]] = {}
+        self._begun: dict[str, Token] = {}
+        self._ownership = Ownership(
+            connection,
+            jobs,
+            Owner(query=self.query, checkpoint=token, path=path, partitions=partitions),
+            modes=self.modes,
+            fresh=fresh,
+            take_over=take_over,
+        )
         self._heavy = {job.name for job in jobs if apart_rows == 0 and splittable(job)}
 
     @property
@@ -106,42 +132,121 @@ class Deliveries:
         """Fence every earlier run of this query, and find out what it brought out.
 
         Raises:
+            FencedError: A later run of the query has begun.
+            StateError: Another checkpoint writes the results of one of the jobs.
             BrokerError: Kafka cannot be reached, or does not allow it.
         """
         self.run = uuid.uuid4().hex
+        self._ownership.claim(self._fence_query)
         # A task that was killed has left its transaction open; it would hide all tokens behind it until its time-out.
         self._fence_partitions()
         for mode in dict.fromkeys(self.modes.values()):
             author = Author(author_name(self.query, mode), self._token, self.run)
-            self._sinks[mode] = make_sink(mode, self._connection, author)
+            self._sinks[mode] = make_sink(mode, self._connection, author, most=self.most)
             self._sinks[mode].open()
         self._begun = self._batches_begun_apart()
+        # With the ids in our hands: who takes the results over from now on fences them.
+        self._ownership.check()
 
-    def committed(self, mode: Delivery, batch: int) -> bool:
+    def committed(self, mode: Delivery, batch: int, span: Span | None = None) -> bool:
         """Tell whether what goes out under a promise is out."""
-        return self._sinks[mode].committed(batch)
+        return self._sinks[mode].committed(batch, span)
 
-    def apart(self, batch: int) -> tuple[str, ...]:
+    def apart(self, batch: int, span: Span | None = None) -> tuple[str, ...]:
         """Tell the jobs whose results of a batch are written by the tasks of the state partitions."""
-        open_modes = {mode for mode in self._sinks if not self.committed(mode, batch)}
-        names = self._begun.get(batch, self._heavy)
-        return tuple(name for name, mode in self.modes.items() if name in names and mode in open_modes)
+        open_modes = {mode for mode in self._sinks if not self.committed(mode, batch, span)}
+        names = self._begun_jobs(batch, span)
+        if not names:
+            parts = [sink.token.part for sink in self._tokened()]
+            if any(part is not None and part.is_of(batch, span) for part in parts):
+                return ()  # the driver has begun to write it
+            names = self._heavy
+        return tuple(
+            name
+            for name, mode in self.modes.items()
+            if name in names and mode in open_modes and self.attendance.takes_part(name, batch)
+        )
 
-    def begun(self, batch: int, job: str) -> bool:
+    def begun(self, batch: int, job: str, span: Span | None = None) -> bool:
         """Tell whether some state partitions have brought out their part of a job's results of a batch."""
-        return job in self._begun.get(batch, ())
+        return job in self._begun_jobs(batch, span)
 
-    def write(self, batch: int, records: Mapping[Delivery, Iterable[Outgoing]]) -> None:
+    def begun_without(self, batch: int, job: str, span: Span | None = None) -> bool:
+        """Tell whether results of a batch are out, all or some, in which a job took no part."""
+        return self._any_out(batch, span) and not self.took_part(batch, job, span)
+
+    def took_part(self, batch: int, job: str, span: Span | None = None) -> bool:
+        """Tell whether results of a batch are out, all or some, in which a job took part.
+
+        What is out cannot be taken back: the job must take part in the batch when it is repeated.
+        """
+        sink = self._sinks[self.modes[job]]
+        token = sink.token if isinstance(sink, ExactlyOnce | AtMostOnce) else None
+        noted = token is not None and token.newest.is_of(batch, span) and job in token.present
+        return noted or self.begun(batch, job, span)
+
+    def _any_out(self, batch: int, span: Span | None) -> bool:
+        return any(piece.covers(batch, span) for sink in self._tokened() for piece in sink.token.pieces)
+
+    def _tokened(self) -> list[ExactlyOnce | AtMostOnce]:
+        return [sink for sink in self._sinks.values() if isinstance(sink, ExactlyOnce | AtMostOnce)]
+
+    def _begun_jobs(self, batch: int, span: Span | None) -> set[str]:
+        # Where offsets are not known, it is the batch with the number of the token that was begun.
+        return {
+            job
+            for token in self._begun.values()
+            for piece in token.pieces
+            if (piece.batch == batch if span is None or piece.end is None else piece.covers(batch, span))
+            for job in token.jobs
+        }
+
+    def tokens(self) -> dict[str, Token]:
+        """Tell what is out, by author: tokens that let a batch, or a part of one, be left out."""
+        modes = ((mode, sink) for mode, sink in self._sinks.items() if isinstance(sink, ExactlyOnce | AtMostOnce))
+        return {author_name(self.query, mode): sink.token for mode, sink in modes if sink.token.pieces} | self._begun
+
+    def repeated(self) -> list[Token]:
+        """Tell up to where results went out that are written again when their batches are repeated."""
+        return [sink.token for sink in self._sinks.values() if isinstance(sink, AtLeastOnce) and sink.token.batch >= 0]
+
+    def amend(self, change: Callable[[Token], Token]) -> None:
+        """Write the tokens that tell what is out anew, changed."""
+        for author, token in self.tokens().items():
+            changed = change(token)
+            if changed == token:
+                continue
+            if author in self._begun:
+                self._begun[author] = changed
+                self._fence(author, changed)
+        for sink in self._sinks.values():
+            if isinstance(sink, ExactlyOnce | AtMostOnce) and sink.token.pieces:
+                changed = change(sink.token)
+                if changed != sink.token:
+                    sink.amend(changed)
+
+    def write(self, batch: int, records: Mapping[Delivery, Iterable[Outgoing]], span: Span | None = None) -> None:
         """Write what the driver has of a batch; the promise that needs most comes last.
 
         Args:
             batch: Its number.
             records: What goes out under each promise; also those that have nothing note the batch.
+            span: What the batch reads.
+
+        Raises:
+            ExpiredError: Kafka ended a transaction at its time-out; the next ones will be smaller.
         """
+        present = tuple(job.name for job in self._jobs if self.attendance.takes_part(job.name, batch))
+        for tokened in self._tokened():
+            tokened.present = present
         for mode in reversed(DELIVERIES):
             sink = self._sinks.get(mode)
-            if sink is not None and not sink.committed(batch):
-                sink.write(batch, records.get(mode, ()))
+            if sink is not None and not sink.committed(batch, span):
+                try:
+                    sink.write(batch, records.get(mode, ()), span)
+                except ExpiredError:
+                    self.most = max(self.most // _SMALLER, min(self.most, _LEAST_BYTES))
+                    raise
 
     def learn(self, rows: Mapping[str, int]) -> None:
         """Take note of how much each job gave, for the way of the next batch."""
@@ -161,8 +266,8 @@ class Deliveries:
             sink.close()
         self._sinks = {}
 
-    def _batches_begun_apart(self) -> dict[int, set[str]]:
-        """Fence the tasks of earlier runs, and find batches that they have begun.
+    def _batches_begun_apart(self) -> dict[str, Token]:
+        """Fence the tasks of earlier runs, and find the tokens of those that are ahead of the driver's.
 
         They were fenced already; only now, with the token of this run written, can none of them come back.
         """
@@ -170,11 +275,26 @@ class Deliveries:
         if not names:
             return {}
         self._fence_partitions()
-        begun: dict[int, set[str]] = {}
+        ahead: dict[str, Token] = {}
         for name, token in read_tokens(self._connection, names).items():
-            if token.token == self._token and not self.committed(names[name], token.batch):
-                begun.setdefault(token.batch, set()).update(token.jobs)
-        return begun
+            if token.token != self._token:
+                continue
+            if self._is_ahead(token, names[name]):
+                ahead[name] = token
+            elif token.pieces:
+                # The driver's token covers it, and is the one that is amended where the checkpoint goes back.
+                self._fence(name, Token(self._token, -1, self.run))
+        return ahead
+
+    def _is_ahead(self, token: Token, mode: Delivery) -> bool:
+        sink = self._sinks[mode]
+        driver = sink.token if isinstance(sink, ExactlyOnce | AtMostOnce) else None
+        if driver is None:
+            return False
+        newest = token.newest
+        if newest.end is None or driver.end is None:
+            return newest.batch > driver.batch
+        return not driver.end.includes(newest.end)
 
     def _partition_authors(self) -> dict[str, Delivery]:
         if self._apart_rows is None:
@@ -188,9 +308,28 @@ class Deliveries:
         with ThreadPoolExecutor(_THREADS) as threads:
             list(threads.map(self._fence, self._partition_authors()))
 
-    def _fence(self, name: str) -> None:
+    def _fence_query(self, owner: Owner) -> None:
+        """Let a query that has written these results before write no more: neither its driver nor its tasks."""
+        names = []
+        for mode in DELIVERIES:  # its promise may have changed since it was noted
+            author = Author(author_name(owner.query, mode), owner.checkpoint, self.run)
+            former = make_sink(mode, self._connection, author)
+            try:
+                former.open()  # takes the id, and notes a run that is not that of its tasks
+            finally:
+                former.close()
+            names += [author_name(owner.query, mode, partition) for partition in range(owner.partitions)]
+            names += [author_name(owner.query, mode, catching_up=job) for job in owner.query.split("+")]
+        with ThreadPoolExecutor(_THREADS) as threads:
+            list(threads.map(self._fence, names))
+
+    def _fence(self, name: str, token: Token | None = None) -> None:
+        """Take the id of a state partition, and note a token under it if one is given."""
         producer = TransactionalProducer(self._connection, transactional_id=f"headrace.{name}")
         try:
             producer.prepare()
+            if token is not None:
+                with producer.transaction():
+                    producer.send(COMMITS, token.to_bytes(), key=name.encode())
         finally:
             producer.discard()

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 #: On the way to a stage: rows, partials, clock (what sources showed, JSON), beat (the heartbeat's time, digits). On
 #: the way to the sink: result, late, dismissed (rows), dead (dead letters), time (watermark and rows, JSON), counts
-#: (what steps have counted, JSON), and for the further outputs of a job "result/<name>".
-Kind = Literal["rows", "partials", "clock", "beat", "result", "late", "dismissed", "dead", "time", "counts"]
-FINAL_KINDS: tuple[Kind, ...] = ("result", "late", "dismissed", "dead", "time", "counts")
+#: (what steps have counted, JSON), sizes (records and bytes read of each partition, JSON), and for the further outputs
+#: of a job "result/<name>".
+Kind = Literal["rows", "partials", "clock", "beat", "result", "late", "dismissed", "dead", "time", "counts", "sizes"]
+FINAL_KINDS: tuple[Kind, ...] = ("result", "late", "dismissed", "dead", "time", "counts", "sizes")
 _OUTPUT = "result/"
 
 #: The same schema in Spark's words and in Arrow's.

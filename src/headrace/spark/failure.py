@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from headrace.broker.connection import AccessError
-from headrace.broker.producer import FencedError
+from headrace.broker.producer import ExpiredError, FencedError, TimeoutTooLongError
 from headrace.errors import (
     BrokerError,
     EnvironmentProblem,
@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 
 _PYTHON_ERROR = re.compile(r"^(?:headrace\.(?:errors|broker\.\w+)\.)(\w+): (.+)$", re.MULTILINE)
 _LAST_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception|Problem)): (.+)$", re.MULTILINE)
-_OURS = (AccessError, BrokerError, EnvironmentProblem, FencedError, JobError, PlanError, SchemaError, StateError)
+_OURS = (
+    AccessError,
+    BrokerError,
+    EnvironmentProblem,
+    ExpiredError,
+    FencedError,
+    JobError,
+    PlanError,
+    SchemaError,
+    StateError,
+    TimeoutTooLongError,
+)
 _KINDS: dict[str, type[HeadraceError]] = {kind.__name__: kind for kind in _OURS}
 _LOSS = ("offsets out of range", "data may have been lost", "data may have been missed")
 

@@ -20,6 +20,7 @@ Point = Literal[
     "in-transaction",  # half of its records are at the broker
     "before-commit",  # all of its records are at the broker, and not committed
     "after-commit",  # it is out, and Spark does not know
+    "between-parts",  # some of its transactions are committed, and not all
     "after-token",  # at most once: it counts as out, and nothing of it is written
 ]
 VARIABLE = "HEADRACE_FAULTS"

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import EnvironmentProblem, StateError
+from headrace.spark.durable import sync_directory, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,7 +74,8 @@ def _open(checkpoint: Path, names: tuple[str, ...], key_groups: int, state_parti
         if path.exists():
             return _check(path, names, key_groups, state_partitions)
         identity = Identity(uuid.uuid4().hex, names, key_groups, state_partitions)
-        path.write_text(json.dumps(asdict(identity), indent=2) + "\n")
+        write_durably(path, json.dumps(asdict(identity), indent=2) + "\n")
+        sync_directory(checkpoint.parent)
     except OSError as problem:
         if isinstance(problem, EnvironmentProblem):
             raise

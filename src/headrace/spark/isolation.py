@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.errors import FailedJobError, HeadraceError, JobError, StateError
+from headrace.spark.durable import write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from headrace.spark.continuity import Places
+    from headrace.spark.positions import Places
 
 _FILE = "stopped.json"
 
@@ -112,10 +113,8 @@ class StoppedJobs:
         return self.checkpoint / "stopped" / job
 
     def _write(self, jobs: Mapping[str, StoppedJob]) -> None:
-        path = self.checkpoint / _FILE
-        fresh = path.with_name(f".{_FILE}.{uuid.uuid4().hex}")
-        fresh.write_text(json.dumps({name: asdict(each) for name, each in jobs.items()}, indent=2) + "\n", "utf-8")
-        fresh.replace(path)
+        told = {name: asdict(each) for name, each in jobs.items()}
+        write_durably(self.checkpoint / _FILE, json.dumps(told, indent=2) + "\n")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,13 @@ Spark plans batches of offsets and notes them in its checkpoint; the tasks read 
 stage on what they read, so an event never passes through Java (docs/adr/0012 says what that saves). The time of a batch
 is planned with its offsets: a batch that is repeated after a crash reads the same events and hears the same time.
 
+A batch has two times. `now` is the machine's clock, which may be set; it never goes back here. `steady` is what
+idleness is measured by: it starts as `now` does and goes on by the monotonic clock.
+
+Partitions are listed for every batch, after their ends were asked for. So a partition that is not listed was added
+after everything that the batch reads, and no event of it can be behind the batch's watermark for that reason. A new
+one holds the watermark back from the batch that first lists it, and is read from its beginning.
+
 When nothing comes in, time alone makes a batch once a second, so that idle partitions, processing-time triggers and
 time-outs work without new events.
 """
@@ -13,7 +20,6 @@ from __future__ import annotations
 import json
 import math
 import time
-import uuid
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +27,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from headrace.broker.ranges import LogEnds, Place, Range, lost, shared_reader
+from headrace.spark.durable import write_durably
 from headrace.spark.exchange import SPARK_SCHEMA
+from headrace.spark.positions import Position
 from headrace.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -43,8 +51,9 @@ _ROWS_FOR_A_TASK = 2_000
 #: How long to wait for events before Spark is told that there are none; else it asks a hundred times a second.
 _WAIT_SECONDS = 0.05
 _ASK_SECONDS = 0.005
-_LIST_SECONDS = 30.0
 _FORMAT = "headrace-kafka"
+#: What is assumed of a record that nobody has seen one like: the longest that Kafka takes by default.
+_LONGEST = 1 << 20
 
 Starting = Literal["earliest", "latest"] | int
 Offsets = dict[str, dict[str, int]]
@@ -58,10 +67,14 @@ class Reading(InputPartition):
     Args:
         ranges: The offsets.
         now: The time of the batch, None for one that has none.
+        steady: The same by the clock that idleness is measured with.
+        added: Partitions that the batch is the first to know of.
     """
 
     ranges: tuple[Range, ...]
     now: int | None
+    steady: int | None = None
+    added: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,8 @@ class KafkaPlan:
         beginning: Where that is noted: a first batch that is repeated must begin where it did.
         advice: Where the driver tells how to plan batches; None: each reads all that is there.
         cadence: Seconds from one batch to the next at least.
+        stops: Where results are out beyond the checkpoint, in order: batches end exactly there, with that time.
+        whole: Those of the stops whose batch must come again in one piece, since a part of it is out.
     """
 
     connection: Connection
@@ -87,11 +102,14 @@ class KafkaPlan:
     beginning: Path | None = None
     advice: AdviceFile | None = None
     cadence: float = 0.0
+    stops: tuple[Position, ...] = ()
+    whole: tuple[Position, ...] = ()
 
     def read(self, reading: Reading) -> Iterator[pa.RecordBatch]:
         """Read one task's part."""
         settle()
-        yield self.stage.open()(shared_reader(self.connection).read(reading.ranges), reading.now)
+        chunks = shared_reader(self.connection).read(reading.ranges)
+        yield self.stage.open()(chunks, reading.now, steady=reading.steady, added=reading.added)
 
 
 class KafkaStreamReader(DataSourceStreamReader):
@@ -101,20 +119,20 @@ class KafkaStreamReader(DataSourceStreamReader):
         self._plan = plan
         self._checked = False
         self._planned: float | None = None
-        self._listed: list[Place] = []
-        self._list_again = 0.0
+        self._records = 0
 
     @cached_property
     def _log(self) -> LogEnds:
         return LogEnds(self._plan.connection)
 
-    @property
+    @cached_property
     def _places(self) -> list[Place]:
-        """The partitions that there are; a topic may get more of them while it is read."""
-        if time.monotonic() >= self._list_again:
-            self._listed = self._log.partitions(self._plan.topics)
-            self._list_again = time.monotonic() + _LIST_SECONDS
-        return self._listed
+        """The partitions that are known; a topic may get more of them while it is read (`_list_again`)."""
+        return self._log.partitions(self._plan.topics)
+
+    def _list_again(self) -> list[Place]:
+        self._places = list(dict.fromkeys([*self._places, *self._log.partitions(self._plan.topics)]))
+        return self._places
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Tell where a query without a checkpoint begins; the same again when it is asked again."""
@@ -124,9 +142,7 @@ class KafkaStreamReader(DataSourceStreamReader):
             return noted
         first: dict[str, Any] = {"offsets": _by_topic(self._first()), "now": _now()}
         if path is not None:
-            fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-            fresh.write_text(json.dumps(first))
-            fresh.replace(path)
+            write_durably(path, json.dumps(first))
         return first
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's signature
@@ -138,13 +154,41 @@ class KafkaStreamReader(DataSourceStreamReader):
         if early > _WAIT_SECONDS:
             return start  # it will ask again; a query that is to stop is not kept waiting
         begin = self._begin(start)
-        ends = self._wait_for_more(begin, start["now"])
-        now = max(_now(), start["now"])
-        if ends == begin and now - start["now"] < BEAT:
+        stop = self._next_stop(start)
+        if stop is not None:
+            return self._up_to(stop, begin, start, advice)
+        ends = self._wait_for_more(begin, start)
+        planned = time.monotonic()
+        now, steady = self._times(start, planned)
+        if ends == begin and steady - _steady(start) < BEAT:
             return start
-        most = None if advice is None else advice.most
-        self._planned = time.monotonic()
-        return {"offsets": _by_topic(limited(begin, ends, most)), "now": now}
+        bounded = ends if advice is None else self._bounded(begin, ends, advice)
+        # Partitions that are listed only now are known from this batch on, and read from the next one on.
+        offsets = dict.fromkeys(self._list_again(), 0) | bounded
+        self._planned = planned
+        return {"offsets": _by_topic(offsets), "now": now, "steady": steady}
+
+    def _up_to(
+        self, stop: Position, begin: dict[Place, int], start: dict[str, Any], advice: Advice | None
+    ) -> dict[str, Any]:
+        """Plan a batch that ends where results are out, or before it where that is too much for one batch.
+
+        It has the times of the stop, not of now: no window may end earlier than it did when its results went out.
+        """
+        self._check(begin, self._log.ends(self._places))
+        # Partitions that were added later are not made known yet: they would hold the watermark back.
+        known = _flat(start["offsets"])
+        places = dict.fromkeys([*known, *((topic, partition) for topic, partition, _ in stop.places())])
+        ends = {place: max(known.get(place, 0), stop.at(*place)) for place in places}
+        # A batch of which a part is out must come again as it was.
+        whole = any(stop.matches(end) for end in self._plan.whole)
+        bounded = ends if advice is None or whole else self._bounded(known, ends, advice)
+        steady = stop.now if stop.steady is None else stop.steady
+        return {
+            "offsets": _by_topic(bounded),
+            "now": max(stop.now, start["now"]),
+            "steady": max(steady, _steady(start)),
+        }
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Tell where the partitions end, for the backlog."""
@@ -152,9 +196,12 @@ class KafkaStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Share a batch out among tasks."""
-        begin = self._begin(start)
-        ranges = [Range(*place, begin.get(place, 0), until) for place, until in _flat(end["offsets"]).items()]
-        return shared_out(ranges, self._plan.tasks, end["now"])
+        begin, until = _flat(start["offsets"]), _flat(end["offsets"])
+        ranges = [Range(*place, begin.get(place, 0), offset) for place, offset in until.items()]
+        parts = shared_out(ranges, self._plan.tasks, end["now"], _steady(end))
+        # One task is enough to make new partitions known; every key group hears of it.
+        parts[0].added = tuple(place for place in until if place not in begin)
+        return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's part; runs in a worker."""
@@ -175,6 +222,60 @@ class KafkaStreamReader(DataSourceStreamReader):
         # A partition that was added since then begins at its beginning.
         return {place: begin.get(place, 0) for place in dict.fromkeys([*begin, *self._places])}
 
+    def _bounded(self, begin: dict[Place, int], ends: dict[Place, int], advice: Advice) -> dict[Place, int]:
+        """Bound a batch by events and bytes.
+
+        Lengths are estimated from the batches before. Where nothing is known of a partition, and where a batch reads a
+        backlog or much more than the last one, some of its records are looked at first: a batch is noted before it is
+        read, so one that is too large would be repeated for ever.
+        """
+        planned = limited(begin, ends, advice.most)
+        if advice.most_bytes is None:
+            return planned
+        sizes = {_place(name): size for name, size in advice.record_bytes.items()}
+        unknown = [place for place, end in planned.items() if end > begin.get(place, 0) and place not in sizes]
+        if not unknown:
+            planned = limited(begin, planned, None, most_bytes=advice.most_bytes, sizes=sizes)
+        burst = planned != ends or _count(begin, planned) > 2 * self._records
+        if unknown or burst:
+            planned = self._fitting(begin, planned, advice.most_bytes, sizes)
+        # Where batches without events come between, the next one is no burst.
+        self._records = max(_count(begin, planned), self._records // 2)
+        return planned
+
+    def _fitting(
+        self, begin: dict[Place, int], planned: dict[Place, int], most_bytes: int, sizes: dict[Place, int]
+    ) -> dict[Place, int]:
+        """Shorten a batch until records that are looked at in it say that it fits.
+
+        Down to a quarter of its records at a time: long ones near its end say nothing of those before them.
+        """
+        while _count(begin, planned) * _LONGEST > most_bytes:
+            seen = dict(sizes)
+            for place, size in self._sampled(begin, planned):
+                seen[place] = max(size, seen.get(place, 0))
+            fitting = limited(begin, planned, None, most_bytes=most_bytes, sizes=seen)
+            quarter = limited(begin, planned, _count(begin, planned) // 4)
+            if _count(begin, fitting) >= _count(begin, quarter):
+                return fitting
+            planned = quarter
+        return planned
+
+    def _sampled(self, begin: dict[Place, int], ends: dict[Place, int]) -> Iterator[tuple[Place, int]]:
+        """Look at the first, the middle and the last record of each partition, and tell how long each is."""
+        ranges = [(place, begin.get(place, 0), end) for place, end in ends.items() if end > begin.get(place, 0)]
+        for part in (0.0, 0.5, 1.0):
+            offsets = [(place, start + int((end - 1 - start) * part)) for place, start, end in ranges]
+            for chunk in shared_reader(self._plan.connection).read(
+                [Range(*place, at, at + 1) for place, at in offsets]
+            ):
+                yield (chunk.topic, chunk.partition), chunk.bytes
+
+    def _next_stop(self, start: dict[str, Any]) -> Position | None:
+        """Tell the first stop that lies ahead."""
+        here = Position.from_dict(start)
+        return next((stop for stop in self._plan.stops if not here.includes(stop)), None)
+
     def _early(self, advice: Advice | None) -> float:
         """Tell how many seconds too early it is for a batch: in view of windows that end soon, or by the cadence.
 
@@ -186,12 +287,29 @@ class KafkaStreamReader(DataSourceStreamReader):
             foreseen = advice.wait(_now(), 0 if self._planned is None else int(since * 1e6))
         return max(0.0, self._plan.cadence - since) if foreseen is None else foreseen / 1e6
 
-    def _wait_for_more(self, begin: dict[Place, int], since: int) -> dict[Place, int]:
+    def _times(self, start: dict[str, Any], moment: float) -> tuple[int, int]:
+        """Tell processing time and steady time.
+
+        Args:
+            start: What the batch before was planned with.
+            moment: What the monotonic clock says.
+        """
+        wall = _now()
+        if self._planned is None:
+            # The first batch of a process: the monotonic clock does not say how long the query was away.
+            return max(wall, start["now"]), max(wall, _steady(start))
+        elapsed = int((moment - self._planned) * 1e6)
+        # If the clock was set back, processing time goes on at half speed until the clock has caught up.
+        return max(wall, start["now"] + elapsed // 2), _steady(start) + elapsed
+
+    def _wait_for_more(self, begin: dict[Place, int], start: dict[str, Any]) -> dict[Place, int]:
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
             ends = self._log.ends(self._places)
             self._check(begin, ends)
-            if ends != begin or _now() - since >= BEAT or time.monotonic() > deadline:
+            moment = time.monotonic()
+            _, steady = self._times(start, moment)
+            if ends != begin or steady - _steady(start) >= BEAT or moment > deadline:
                 return ends
             time.sleep(_ASK_SECONDS)
 
@@ -220,7 +338,7 @@ class KafkaRangeReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Share the ranges out among tasks."""
-        return list(shared_out(self._ranges, self._plan.tasks, None))
+        return list(shared_out(self._ranges, self._plan.tasks, None, None))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's part; runs in a worker."""
@@ -228,27 +346,50 @@ class KafkaRangeReader(DataSourceReader):
         return self._plan.read(partition)
 
 
-def limited(begin: Mapping[Place, int], ends: Mapping[Place, int], most: int | None) -> dict[Place, int]:
+def limited(
+    begin: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    most: int | None,
+    *,
+    most_bytes: int | None = None,
+    sizes: Mapping[Place, int] | None = None,
+) -> dict[Place, int]:
     """Bound a batch: each partition gives the same share of what it holds, so that their event times stay together.
+
+    Args:
+        begin: Where the batch begins.
+        ends: Where the partitions end.
+        most: The most records; None: any number.
+        most_bytes: The most bytes; None: any number.
+        sizes: How long a record of each partition is; one that nothing is known of is taken for 1 MiB.
 
     >>> limited({("t", 0): 0, ("t", 1): 100}, {("t", 0): 1000, ("t", 1): 400}, most=130)
     {('t', 0): 100, ('t', 1): 130}
     >>> limited({("t", 0): 0}, {("t", 0): 7}, most=None)
     {('t', 0): 7}
+    >>> limited({("t", 0): 0}, {("t", 0): 1000}, most=500, most_bytes=100_000, sizes={("t", 0): 1_000})
+    {('t', 0): 100}
     """
-    total = sum(end - begin.get(place, 0) for place, end in ends.items())
-    if most is None or total <= most:
+    records = {place: end - begin.get(place, 0) for place, end in ends.items()}
+    total = sum(records.values())
+    share = 1.0
+    if most is not None and total > most:
+        share = most / total
+    if most_bytes is not None:
+        known = sizes or {}
+        size = sum(count * known.get(place, _LONGEST) for place, count in records.items())
+        if size > most_bytes:
+            share = min(share, most_bytes / size)
+    if share == 1.0:
         return dict(ends)
-    share = most / total
+    # A partition that has records gives one at least, or it would hold the others' event time back.
     return {
-        place: min(end, begin.get(place, 0) + max(1, int((end - begin.get(place, 0)) * share)))
-        if end > begin.get(place, 0)
-        else end
+        place: min(end, begin.get(place, 0) + max(1, int(records[place] * share))) if records[place] > 0 else end
         for place, end in ends.items()
     }
 
 
-def shared_out(ranges: Sequence[Range], tasks: int, now: int | None) -> list[Reading]:
+def shared_out(ranges: Sequence[Range], tasks: int, now: int | None, steady: int | None = None) -> list[Reading]:
     """Share ranges out among tasks so that each has about the same to read; there is always one to tell the time.
 
     >>> one, two = shared_out([Range("t", 0, 0, 90_000), Range("t", 1, 0, 50_000), Range("t", 2, 5, 60_005)], 2, now=7)
@@ -263,7 +404,7 @@ def shared_out(ranges: Sequence[Range], tasks: int, now: int | None) -> list[Rea
     parts: list[list[Range]] = [[] for _ in range(count)]
     for each in wanted:
         min(parts, key=lambda part: sum(len(one) for one in part)).append(each)
-    return [Reading(tuple(part), now) for part in parts]
+    return [Reading(tuple(part), now, steady) for part in parts]
 
 
 def backlog_of(progress: Any) -> int | None:
@@ -316,6 +457,15 @@ def _register(spark: SparkSession, plan: KafkaPlan, ranges: Sequence[Range]) -> 
     return _FORMAT
 
 
+def _count(begin: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
+    return sum(end - begin.get(place, 0) for place, end in ends.items())
+
+
+def _place(name: str) -> Place:
+    topic, _, number = name.rpartition("/")
+    return topic, int(number)
+
+
 def _told(offset: Any) -> dict[str, Any] | None:
     told = json.loads(offset) if isinstance(offset, str) and offset.startswith("{") else offset
     return told if isinstance(told, dict) and "offsets" in told else None
@@ -330,6 +480,12 @@ def _by_topic(offsets: Mapping[Place, int]) -> Offsets:
 
 def _flat(offsets: Offsets) -> dict[Place, int]:
     return {(topic, int(partition)): offset for topic, those in offsets.items() for partition, offset in those.items()}
+
+
+def _steady(offset: Mapping[str, Any]) -> int:
+    """Read steady time from an offset; one that was noted by an earlier version has processing time only."""
+    steady: int = offset.get("steady", offset["now"])
+    return steady
 
 
 def _now() -> int:

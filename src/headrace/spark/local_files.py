@@ -4,19 +4,16 @@ Hadoop's local file system starts the program `chmod` for every file it makes, a
 micro-batch makes four to eight files, so on a small machine a quarter of its time went there. The class below sets the
 permissions by Java itself and writes no checksum files; RocksDB's files and Spark's logs have checksums of their own.
 
-Java code must be compiled. Spark brings a compiler for the code that it generates (Janino), so neither a JDK nor a
-binary in this package is needed: the jar is made once, into the directory of the other jars.
+Hadoop does not sync files: after a power cut, an entry of the commit log could be there and the state that it stands
+for not. The class syncs a file before it is closed, and a directory after a file in it got its name. Spark writes the
+offset log, then state, then the commit log; so after a power cut nothing is missing that a later file relies on.
 """
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
-import uuid
-import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyspark
+from headrace.spark.java_code import compiled_jar
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,11 +22,18 @@ CLASS = "headrace.LocalFiles"
 _SOURCE = """
 package headrace;
 
+import java.io.FilterOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.channels.FileChannel;
 import java.nio.file.Files;
+import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.Syncable;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 public class LocalFiles extends LocalFileSystem {
@@ -39,7 +43,89 @@ public class LocalFiles extends LocalFileSystem {
         setVerifyChecksum(false);
     }
 
+    /** How often something was synced in this process, and how many nanoseconds that took. */
+    public static final AtomicLong SYNCS = new AtomicLong();
+    public static final AtomicLong NANOS = new AtomicLong();
+
+    public static long syncs() {
+        return SYNCS.get();
+    }
+
+    public static long nanos() {
+        return NANOS.get();
+    }
+
+    static void count(long began) {
+        SYNCS.incrementAndGet();
+        NANOS.addAndGet(System.nanoTime() - began);
+    }
+
+    static void syncDirectory(java.io.File directory) throws IOException {
+        long began = System.nanoTime();
+        FileChannel channel = FileChannel.open(directory.toPath(), StandardOpenOption.READ);
+        try {
+            channel.force(true);
+        } finally {
+            channel.close();
+        }
+        count(began);
+    }
+
+    public static class Synced extends FilterOutputStream implements Syncable {
+        private final java.io.File file;
+        private boolean closed = false;
+
+        public Synced(OutputStream out, java.io.File file) {
+            super(out);
+            this.file = file;
+        }
+
+        public void write(byte[] bytes, int offset, int length) throws IOException {
+            out.write(bytes, offset, length);
+        }
+
+        public void hflush() throws IOException {
+            out.flush();
+        }
+
+        public void hsync() throws IOException {
+            long began = System.nanoTime();
+            out.flush();
+            ((Syncable) out).hsync();
+            count(began);
+        }
+
+        public void close() throws IOException {
+            if (closed) {
+                return;
+            }
+            closed = true;
+            try {
+                hsync();
+            } finally {
+                out.close();
+            }
+            // A file that is made under another name first is synced with its directory when it gets its own.
+            if (!file.getName().startsWith(".")) {
+                syncDirectory(file.getParentFile());
+            }
+        }
+    }
+
     public static class Quiet extends RawLocalFileSystem {
+        protected OutputStream createOutputStreamWithMode(Path path, boolean append, FsPermission permission)
+                throws IOException {
+            return new Synced(super.createOutputStreamWithMode(path, append, permission), pathToFile(path));
+        }
+
+        public boolean rename(Path from, Path to) throws IOException {
+            boolean done = super.rename(from, to);
+            if (done) {
+                syncDirectory(pathToFile(to).getParentFile());
+            }
+            return done;
+        }
+
         public void setPermission(Path path, FsPermission permission) throws java.io.IOException {
             String symbols = permission.getUserAction().SYMBOL
                 + permission.getGroupAction().SYMBOL
@@ -52,40 +138,9 @@ public class LocalFiles extends LocalFileSystem {
 
 
 def local_files_jar(directory: Path) -> Path:
-    """Give the jar that holds the class, made if it is not there.
+    """Return the jar that holds the class.
 
     Args:
         directory: Where jars are kept.
     """
-    mark = hashlib.sha256(f"{pyspark.__version__}{_SOURCE}".encode()).hexdigest()[:12]
-    path = directory / f"headrace-local-files-{mark}.jar"
-    if not path.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        fresh = directory / f".{path.name}.{uuid.uuid4().hex}"
-        with zipfile.ZipFile(fresh, "w") as jar:
-            for name, code in _compiled().items():
-                jar.writestr(f"{name.replace('.', '/')}.class", code)
-        fresh.replace(path)
-    return path
-
-
-def settings(jar: Path) -> dict[str, str]:
-    """Tell Spark to use the class."""
-    return {"spark.driver.extraClassPath": str(jar), "spark.hadoop.fs.file.impl": CLASS}
-
-
-def _compiled() -> dict[str, bytes]:
-    """Compile in a Java process of our own: the one that is to use the class must find it when it starts."""
-    from pyspark.java_gateway import launch_gateway
-
-    quiet = {"stderr": subprocess.DEVNULL}
-    gateway: Any = launch_gateway(popen_kwargs=quiet)  # type: ignore[no-untyped-call]
-    try:
-        compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.cook(_SOURCE)
-        codes = compiler.getBytecodes()
-        return {name: bytes(codes[name]) for name in codes}
-    finally:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=30)
+    return compiled_jar(directory, "local-files", _SOURCE)

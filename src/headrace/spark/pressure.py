@@ -4,11 +4,20 @@ After an outage a topic holds more than one batch should read. A batch has a fix
 large ones are far cheaper by the event; but one that is too large takes memory and keeps everybody waiting. The
 `Throttle` therefore lets batches grow, or shrink, until one takes a target time, within a bound that memory sets.
 Batches that read everything there is are not touched: a job that keeps up is never slowed down.
+
+Records may be of any length, so a batch is bounded by bytes as well. `RecordSizes` learns from each batch how long the
+records of each partition are; the source plans the next one by that, and looks at some records itself where it knows
+nothing yet or reads a backlog (`headrace.spark.kafka_source`).
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 #: What the first batch may read: it also starts Java code and Python workers, so its time says nothing yet.
 FIRST = 200_000
@@ -17,6 +26,11 @@ _MOST = 4_000_000
 #: On its way through a batch an event takes a few hundred bytes in several places; see docs/delivery.md.
 _BYTES_PER_EVENT = 1_000
 _SHARE_OF_MEMORY = 0.25
+#: On its way through a batch a value is there in so many places at once: as read, decoded, in the exchange, in Java.
+_COPIES = 6
+_LEAST_BYTES, _MOST_BYTES = 64 << 20, 1 << 30
+#: How much an estimate of the length of records may fall from one batch to the next; it rises at once.
+_FALL = 0.5
 #: How much the limit may change from one batch to the next.
 _STEP = 2.0
 
@@ -25,6 +39,45 @@ def bound_by_memory() -> int:
     """Tell how many events a batch may read on this machine, whatever time it takes."""
     room = psutil.virtual_memory().available * _SHARE_OF_MEMORY
     return max(FIRST // 4, min(_MOST, int(room / _BYTES_PER_EVENT)))
+
+
+def byte_bound_by_memory() -> int:
+    """Tell how many bytes of records a batch may read on this machine."""
+    room = psutil.virtual_memory().available * _SHARE_OF_MEMORY
+    return max(_LEAST_BYTES, min(_MOST_BYTES, int(room / _COPIES)))
+
+
+class RecordSizes:
+    """How long the records of each partition are, by what batches have read.
+
+    Args:
+        known: What is known already, from a run before.
+
+    >>> sizes = RecordSizes()
+    >>> sizes.after([{"input.a/0": [10, 5_000]}, {"input.a/1": [1, 70]}])
+    {'input.a/0': 500, 'input.a/1': 70}
+    >>> sizes.after([{"input.a/0": [10, 1_000]}])
+    {'input.a/0': 250, 'input.a/1': 70}
+    """
+
+    def __init__(self, known: Mapping[str, int] | None = None) -> None:
+        self.known = dict(known or {})
+
+    def after(self, read: Iterable[Mapping[str, list[int]]]) -> dict[str, int]:
+        """Take note of a batch.
+
+        Args:
+            read: What its tasks read: records and bytes by partition.
+
+        Returns:
+            The bytes of a record, by partition.
+        """
+        for part in read:
+            for place, (records, size) in part.items():
+                if records:
+                    lately = -(-size // records)
+                    self.known[place] = max(lately, int(self.known.get(place, 0) * _FALL))
+        return dict(self.known)
 
 
 class Throttle:

@@ -111,4 +111,43 @@ class JobChange:
         return {"event": "job", "job": self.job, "state": self.state, "detail": self.detail}
 
 
-RunEvent = StateChange | BatchDone | JobChange
+@dataclass(frozen=True)
+class DeadLetterAlarm:
+    """Most of the input becomes dead letters, or no longer does.
+
+    Args:
+        active: Whether it does.
+        share: Of the recent records, 0 to 1.
+        records: How many recent records that is a share of.
+        reason: Why the first of them was refused.
+        sample: The start of that record, with control characters escaped.
+    """
+
+    active: bool
+    share: float
+    records: int
+    reason: str
+    sample: str
+
+    @property
+    def text(self) -> str:
+        """What is to be said about it."""
+        told = f"{100 * self.share:.0f} % of the last {self.records:,} records became dead letters"
+        if not self.active:
+            return f"{told}: no longer most of them."
+        return f"{told}. The first reason: {self.reason}. Sample: {self.sample}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the event as JSON values."""
+        return {
+            "event": "dead_letters",
+            "state": "most" if self.active else "cleared",
+            "share": round(self.share, 4),
+            "records": self.records,
+            "reason": self.reason,
+            "sample": self.sample,
+            "text": self.text,
+        }
+
+
+RunEvent = StateChange | BatchDone | JobChange | DeadLetterAlarm

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException, Producer
 
 from headrace.broker import Topics, TopicSpec
 from headrace.errors import BrokerError
-from headrace.spark.progress import BatchDone, JobChange, StateChange
+from headrace.spark.progress import BatchDone, DeadLetterAlarm, JobChange, StateChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +64,7 @@ class ProgressTopic:
         self._failed: dict[str, str] = {}
         self._totals: Counter[str] = Counter()
         self._batch: dict[str, Any] = {}
+        self._alarm: DeadLetterAlarm | None = None
         self._written = 0.0
         self._producer = self._open()
 
@@ -92,6 +93,9 @@ class ProgressTopic:
             if event.state == "stopped":
                 self._failed[event.job] = event.detail[:500]
             self._write()
+        elif isinstance(event, DeadLetterAlarm):
+            self._alarm = event if event.active else None
+            self._write()
         elif isinstance(event, BatchDone):
             self._batch = event.to_dict()
             for name in _TOTALS:
@@ -116,6 +120,8 @@ class ProgressTopic:
             "restarts": self._restarts,
             # Jobs whose own code failed, and why; the others go on.
             "failed_jobs": self._failed,
+            # That most of the input becomes dead letters, and why; null when it does not.
+            "mostly_dead_letters": None if self._alarm is None else self._alarm.to_dict(),
             "totals": dict(self._totals),
             "batch": self._batch,
         }

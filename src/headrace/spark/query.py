@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.broker import Connection
+    from headrace.engine.limits import StateLimit
     from headrace.events import Codec
     from headrace.spark.advice import AdviceFile
     from headrace.spark.kafka_source import Starting
+    from headrace.spark.positions import Position
     from headrace.stream import Job
 
 
@@ -55,13 +57,15 @@ def stateful(
     groups: int,
     partitions: dict[str, int] | None = None,
     attendance: Attendance | None = None,
+    state_limit: StateLimit | None = None,
 ) -> DataFrame:
     """Chain as many stateful stages as the longest job has."""
     pipelines = {job.name: job.pipeline for job in jobs}
     state_partitions = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     key = f"{spread_expression(groups * len(jobs), state_partitions)} AS group"
     for level in range(max(len(pipeline.stages) for pipeline in pipelines.values())):
-        stage = StatefulStage(StageWork(pipelines, groups, level, partitions, attendance=attendance))
+        work = StageWork(pipelines, groups, level, partitions, attendance=attendance, state_limit=state_limit)
+        stage = StatefulStage(work)
         rows = (
             rows.selectExpr(key, "kind", "body")
             .groupBy("group")
@@ -83,6 +87,9 @@ def streaming_query(
     advice: AdviceFile | None = None,
     cadence: float = 0.0,
     attendance: Attendance | None = None,
+    stops: Sequence[Position] = (),
+    whole: Sequence[Position] = (),
+    state_limit: StateLimit | None = None,
 ) -> DataFrame:
     """Put the whole plan together for a stream.
 
@@ -98,6 +105,9 @@ def streaming_query(
         advice: Where the source is told how to plan batches; None: each reads all that is there.
         cadence: Seconds from the planning of one batch to that of the next at least.
         attendance: Which jobs take part; None: all.
+        stops: Where results are out beyond the checkpoint: batches end exactly there.
+        whole: Those of the stops whose batch must come again in one piece, since a part of it is out.
+        state_limit: How much state each stateful step of a job may keep.
     """
     present = attendance or Attendance()
     plan = KafkaPlan(
@@ -109,5 +119,14 @@ def streaming_query(
         beginning=beginning,
         advice=advice,
         cadence=cadence,
+        stops=tuple(stops),
+        whole=tuple(whole),
     )
-    return stateful(stream_rows(spark, plan), jobs, groups=groups, partitions=partitions, attendance=present)
+    return stateful(
+        stream_rows(spark, plan),
+        jobs,
+        groups=groups,
+        partitions=partitions,
+        attendance=present,
+        state_limit=state_limit,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from headrace.engine.tally import tallied
 from headrace.errors import PlanError
 from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Result
 from headrace.spark.exchange import frames, output_kind
+from headrace.spark.idempotency import idempotency_keys
 from headrace.spark.isolation import blamed
 from headrace.spark.sink import Outgoing
 from headrace.stream.intake import ORIGINAL
@@ -62,8 +62,10 @@ class Writer:
 
     def __post_init__(self) -> None:
         pipeline = self.job.pipeline
-        gone = [name for name in (PANE_INDEX, IS_RETRACTION) if name not in pipeline.schema]
-        if gone and WINDOW_END in pipeline.schema and any(stage.fires_again for stage in pipeline.stages):
+        gone = [name for name in (WINDOW_END, PANE_INDEX, IS_RETRACTION) if name not in pipeline.schema]
+        last_fires_again = pipeline.stages[-1].fires_again
+        passed_on = WINDOW_END in pipeline.schema and any(stage.fires_again for stage in pipeline.stages)
+        if gone and (last_fires_again or passed_on):
             raise PlanError(
                 f"the results of {self.job.name} have no {' and no '.join(gone)}, though a window may fire again",
                 hint="Keep them in the last select(...): nothing else tells the results of one window apart.",
@@ -75,8 +77,8 @@ class Writer:
         Args:
             bodies: The bodies that hold rows, by kind.
             now: When that was.
-            counts: Is told how many rows there were: `results`, `late`, `dead_letters`; and, with a mark before the
-                name (`counted`), what steps have counted.
+            counts: Is told how many rows there were: `results`, `late`, `dead_letters` and those of them that the job
+                itself has `dismissed`; and, with a mark before the name (`counted`), what steps have counted.
         """
         for told in bodies.get("counts", ()):
             counts.update({counted(name): number for name, number in json.loads(told).items()})
@@ -97,6 +99,8 @@ class Writer:
         for kind, write in (("late", self.late), ("dead", self.dead), ("dismissed", self.dismissed)):
             for rows in _alike(frames(bodies.get(kind, ()))):
                 counts["late" if kind == "late" else "dead_letters"] += rows.height
+                if kind == "dismissed":
+                    counts["dismissed"] += rows.height
                 yield from write(rows, now)
 
     def results(
@@ -112,11 +116,12 @@ class Writer:
         """
         job = self.job
         name, topic = (job.output_name(output), job.output_topic(output)) if output else (job.name, job.result_topic)
-        keys = _joined(frame, self._branch(output).keys if output else job.pipeline.result_keys)
+        key_columns = self._branch(output).keys if output else job.pipeline.result_keys
+        keys = _joined(frame, key_columns)
         together = frame.with_columns(
             pl.lit(name).alias("job"),
             keys.alias("key"),
-            _idempotency_keys(frame, keys, name).alias("idempotency_key"),
+            idempotency_keys(frame, key_columns, name),
             pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
             *(pl.lit(at, dtype=pl.Int64).cast(_UTC).alias(name) for name, at in (newest or {}).items()),
         )
@@ -136,11 +141,13 @@ class Writer:
             keys.alias("key"),
             pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
         )
-        messages = None
+        messages = names = None
         if ORIGINAL in frame.columns:
             together = together.select(name for name in _LATE_FIELDS if name in together.columns)
-            messages = {"event": [self._binary(value) for value in frame.get_column(ORIGINAL).to_list()]}
-        yield from self._records(self.job.late_topic, keys, together, LateEvent, messages)
+            read = frame.get_column(ORIGINAL).to_list()
+            messages = {"event": [self._binary(value) for value in read]}
+            names = [value or b"" for value in read]
+        yield from self._records(self.job.late_topic, keys, together, LateEvent, messages, names)
 
     def _binary(self, value: bytes | None) -> bytes | None:
         """Give an event as it was read in its binary form."""
@@ -154,7 +161,9 @@ class Writer:
         stamp = pl.lit(now, dtype=pl.Int64).cast(_UTC)
         together = frame.with_columns(stamp.alias(EVENT_TIME), stamp.alias("ingestion_time"))
         keys = frame.get_column("reason").cast(pl.String)
-        yield from self._records(DEAD_LETTERS, keys, together, DeadLetter)
+        # Thousands of dead letters may have one reason.
+        names = [value or b"" for value in frame.get_column("value").to_list()] if "value" in frame.columns else None
+        yield from self._records(DEAD_LETTERS, keys, together, DeadLetter, names=names)
 
     def dismissed(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
         """Write events that a job could not use as dead letters: as they were read, or their columns as JSON."""
@@ -184,10 +193,11 @@ class Writer:
         frame: pl.DataFrame,
         kind: type,
         messages: Mapping[str, list[bytes | None]] | None = None,
+        names: list[bytes] | None = None,
     ) -> Iterator[Outgoing]:
         values = self.codec.encode(frame, kind, encoding=self.encoding, messages=messages)
         headers = ((ENCODING_HEADER, self.encoding.encode()),)
-        yield Outgoing(topic, keys.fill_null("").cast(pl.Binary).to_list(), values.to_pylist(), headers)
+        yield Outgoing(topic, keys.fill_null("").cast(pl.Binary).to_list(), values.to_pylist(), headers, names)
 
 
 def _newest(told: Sequence[bytes]) -> dict[str, int]:
@@ -209,30 +219,12 @@ def _alike(those: list[pl.DataFrame]) -> list[pl.DataFrame]:
 
 
 def _joined(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.Series:
-    texts = [pl.col(key).cast(pl.String).fill_null("") for key in keys if key in frame.columns]
-    if not texts:
+    columns = [pl.col(key) for key in keys if key in frame.columns]
+    if not columns:
         return pl.Series("key", [""] * frame.height)
+    # Polars has no text for a duration; its number is its microseconds.
+    plain = [
+        column.to_physical() if frame.schema[column.meta.output_name()] == pl.Duration else column for column in columns
+    ]
+    texts = [column.cast(pl.String).fill_null("") for column in plain]
     return frame.select(pl.concat_str(texts, separator="|").alias("key")).to_series()
-
-
-def _idempotency_keys(frame: pl.DataFrame, keys: pl.Series, job: str) -> pl.Series:
-    """Name each result by what makes it unlike any other: job, key, window, firing, and whether it takes one back."""
-    if WINDOW_END in frame.columns:
-        # A job whose windows fire once may have dropped some of them.
-        told = [name for name in (WINDOW_START, WINDOW_END, PANE_INDEX, IS_RETRACTION) if name in frame.columns]
-        parts = frame.select(told)
-    else:
-        # Matches of one key that are decided at the same moment come in an order that does not change.
-        number = pl.int_range(pl.len()).over(keys, EVENT_TIME).alias("number")
-        parts = frame.select(EVENT_TIME, number)
-    rows = list(zip(*(column.to_physical().to_list() for column in parts.iter_columns()), strict=True))
-    # Thousands of results are of the same few windows.
-    endings = {row: "\x1f".join(map(str, row)) for row in set(rows)}
-    return pl.Series(
-        "idempotency_key",
-        [
-            hashlib.blake2b(f"{job}\x1f{key}\x1f{endings[row]}".encode(), digest_size=16).hexdigest()
-            for key, row in zip(keys.to_list(), rows, strict=True)
-        ],
-        dtype=pl.String,
-    )

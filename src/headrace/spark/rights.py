@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.rights import Right
 from headrace.broker.topics import COMMITS, DEAD_LETTERS
 from headrace.spark.lag import group_of
+from headrace.spark.ownership import owner_id
 from headrace.spark.publishing import PROGRESS
 
 if TYPE_CHECKING:
@@ -33,5 +34,11 @@ def rights_of(jobs: Sequence[Job]) -> list[Right]:
     # The driver, the tasks that write apart and a job that catches up alone have an id each; all begin alike.
     why = "results exactly or at most once" + (", also of a job that catches up" if len(jobs) > 1 else "")
     rights.append(Right("transactional-id", f"headrace.{query}", "write", prefixed=True, why=why))
+    if len(jobs) > 1:
+        # A query of one job has the right by the beginning of the name.
+        rights += [
+            Right("transactional-id", owner_id(job.name), "write", why="to be the one that writes its results")
+            for job in jobs
+        ]
     rights.append(Right("topic", PROGRESS, "write", why="to show how it is doing", optional=True))
     return list(dict.fromkeys(rights))

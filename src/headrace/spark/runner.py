@@ -6,13 +6,15 @@ import contextlib
 import errno
 import logging
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkRuntimeError
 
 from headrace.broker import Topics
+from headrace.broker.connection import AccessError
 from headrace.broker.rights import check_rights
 from headrace.broker.topics import COMMITS, DEAD_LETTERS
 from headrace.errors import EnvironmentProblem, FailedJobError, HeadraceError, PlanError
@@ -20,28 +22,34 @@ from headrace.events import Codec
 from headrace.spark import environment
 from headrace.spark.advice import Advice, AdviceFile
 from headrace.spark.batches import Batches
-from headrace.spark.catchup import CatchUp, has_returned, saved_state
+from headrace.spark.catchup import CatchUp, CatchUpStopped, has_returned, saved_state
 from headrace.spark.continuity import (
     BEGINNING,
     accept_loss,
+    check_sources,
     find_gaps,
-    read_offsets,
+    forget_plan,
     read_progress,
+    read_span,
     refuse,
     remember_topics,
 )
+from headrace.spark.dead_letter_watch import DeadLetterWatch
 from headrace.spark.delivery import Deliveries
 from headrace.spark.failure import disk_full, explain_failure, is_data_loss
 from headrace.spark.identity import claim
 from headrace.spark.isolation import Attendance, StoppedJob, StoppedJobs
 from headrace.spark.lag import OffsetMirror
-from headrace.spark.pressure import FIRST, Throttle, bound_by_memory
+from headrace.spark.positions import Span
+from headrace.spark.pressure import FIRST, RecordSizes, Throttle, bound_by_memory, byte_bound_by_memory
 from headrace.spark.progress import JobChange, RunEvent, StateChange
 from headrace.spark.punctuality import Punctuality
 from headrace.spark.query import source_topics, streaming_query
 from headrace.spark.records import Writer
+from headrace.spark.rewind import check_possible, find_ahead, find_pending, refuse_old, stops_of, with_end, without
 from headrace.spark.rights import rights_of
 from headrace.spark.session import forget_java, is_alive, spark_settings, start_session
+from headrace.spark.sink import TRANSACTION_BYTES
 from headrace.spark.standing import StandingFile
 from headrace.spark.supervisor import Restarts, supervise
 
@@ -54,9 +62,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.broker import Connection
+    from headrace.engine.limits import StateLimit
     from headrace.events import Encoding
+    from headrace.spark.continuity import Gap, Progress
     from headrace.spark.identity import Identity
     from headrace.spark.isolation import Return
+    from headrace.spark.positions import Position
+    from headrace.spark.tokens import Token
     from headrace.stream import Delivery, Job
 
 log = logging.getLogger(__name__)
@@ -79,6 +91,8 @@ class RunOptions:
         driver_memory: Heap of the driver.
         state_memory_mb: Memory of the state store beside the heap; what does not fit is on disk.
         max_events_per_batch: The most events a batch reads; None: as many as memory allows.
+        max_bytes_per_batch: The most bytes a batch reads, by what is known of records' lengths; None: as many as
+            memory allows.
         target_batch_ms: What a batch may take while there is a backlog; batches grow and shrink towards it.
         first_batch_events: What the first batch after a start may read, before its time is known.
         starting: Where to begin without a checkpoint.
@@ -86,8 +100,12 @@ class RunOptions:
         delivery: What readers may rely on, for all jobs; None: as each job says.
         apart_rows: A job that gives more rows than this in a batch is written by its state partitions from then on,
             not by the driver; None: never.
+        transaction_bytes: What one transaction holds at most; a batch with more results is written in several.
+        state_limit: How much state each stateful step of a job may keep; None: as much as there is room for.
         restarts: How often a failed query is started again.
         accept_loss: Go on where Kafka no longer holds what the checkpoint wants to read next.
+        accept_old_checkpoint: Go on with a checkpoint that is older than its results, and write only what comes after.
+        take_over: Write results that another checkpoint has written so far; the query that did is stopped.
         encoding: How results, late events and dead letters are written.
         python: The interpreter of executors on other machines; ours, by its path, if not given.
         ship: A directory for an archive of our packages, which then travels to executors; None: they have them.
@@ -104,14 +122,19 @@ class RunOptions:
     driver_memory: str = "2g"
     state_memory_mb: int = 512
     max_events_per_batch: int | None = None
+    max_bytes_per_batch: int | None = None
     target_batch_ms: int = 2_500
     first_batch_events: int = FIRST
     starting: Literal["earliest", "latest"] = "earliest"
     fresh: bool = False
     delivery: Delivery | None = None
     apart_rows: int | None = 100_000
+    transaction_bytes: int = TRANSACTION_BYTES
+    state_limit: StateLimit | None = None
     restarts: Restarts = field(default_factory=Restarts)
     accept_loss: bool = False
+    accept_old_checkpoint: bool = False
+    take_over: bool = False
     encoding: Encoding = "binary"
     python: str | None = None
     ship: Path | None = None
@@ -134,6 +157,8 @@ def run_jobs(
     """
     if not jobs:
         raise PlanError("no job to run", hint="Name at least one; `headrace jobs` lists them.")
+    # Java, and the processes that it starts, may have another working directory than this one.
+    options = replace(options, checkpoint=options.checkpoint.absolute())
     ordered = sorted(jobs, key=lambda job: job.name)
     with claim(
         options.checkpoint,
@@ -179,6 +204,7 @@ class _Run:
         self._failed: dict[str, int] = {}
         self._caught_up = False
         self._spark: SparkSession | None = None
+        self._watch = DeadLetterWatch()
         self._deliveries = Deliveries(
             options.connection,
             jobs,
@@ -186,7 +212,12 @@ class _Run:
             token=identity.token,
             partitions=options.state_partitions,
             apart_rows=options.apart_rows,
+            most=options.transaction_bytes,
+            path=str(options.checkpoint.absolute()),
+            fresh=options.fresh,
+            take_over=options.take_over,
         )
+        self._stops: list[Position] = []
 
     def attempt(self) -> None:
         """Start the query and run it until it is stopped or fails; a job that keeps failing is left out."""
@@ -206,18 +237,33 @@ class _Run:
         self._failed[job] = self.last
         if len(self._jobs) - len(self._absent) <= 1 or job in self._absent:
             return False
-        if not again and self._options.restarts.most:
+        if (not again and self._options.restarts.most) or self._stop.is_set():
             return False  # it is tried once more
         progress = read_progress(self._options.checkpoint)
-        # What some partitions have brought out already cannot be taken back.
-        if progress is None or self._deliveries.begun(progress.committed + 1, job):
+        if progress is not None and any(not progress.position.includes(stop) for stop in self._stops):
+            return False  # what is read again must be read by all whose results are out
+        # What is out of the batch already, by the driver or by some partitions, cannot be taken back.
+        if progress is None or self._is_partly_out(progress.committed + 1, job, _planned(progress)):
             return False
         self._absent.add(job)
-        self._returning.pop(job, None)
-        self._stopped.add(StoppedJob(job, progress.next, problem.message))
+        back = self._returning.pop(job, None)
+        before = self._stopped.read().get(job)
+        if back is not None and before is not None and progress.committed < back.batch:
+            # What it took in when it caught up is not in the checkpoint yet: the notes of that stay valid.
+            self._stopped.add(replace(before, message=problem.message))
+        else:
+            self._stopped.add(StoppedJob(job, progress.next, problem.message))
         log.error("%s; the others go on without it", problem, exc_info=problem)
         self._report(JobChange(job, "stopped", f"{problem.reason}. {_HOW_TO_RETURN}"))
         return True
+
+    def _is_partly_out(self, batch: int, job: str, span: Span | None) -> bool:
+        """Ask Kafka, after the query has ended, whether some of a job's results of a batch are out."""
+        try:
+            self._deliveries.open()
+            return self._deliveries.took_part(batch, job, span)
+        finally:
+            self._deliveries.close()
 
     def _catch_up(self, spark: SparkSession) -> None:
         """Let jobs that stopped in an earlier run take in what they have missed; who fails again stays out."""
@@ -238,10 +284,10 @@ class _Run:
             progress = read_progress(options.checkpoint)
             if progress is None:
                 continue
-            batch, until = progress.committed + 1, progress.next
-            if any(self._deliveries.committed(mode, batch) for mode in set(self._deliveries.modes.values())):
-                # It is out, and Spark will only repeat it for the state of those who took part.
-                batch, until = batch + 1, read_offsets(options.checkpoint, batch)
+            batch, until, span = progress.committed + 1, progress.next, _planned(progress)
+            if span is not None and self._deliveries.begun_without(batch, name, span):
+                # Spark will only repeat it for the state of those who took part, and for what is not out yet.
+                batch, until = batch + 1, span.end.offsets
             self._report(JobChange(name, "catching_up", f"stopped since {stopped.since}"))
             topics = Topics(options.connection)
             try:
@@ -257,6 +303,9 @@ class _Run:
                     encoding=options.encoding,
                     directory=self._stopped.directory(name),
                     tell=partial(self._tell_left, name),
+                    run_id=self._deliveries.run,
+                    stop=self._stop,
+                    state_limit=options.state_limit,
                 ).run(state, until, batch)
             except FailedJobError as problem:
                 self._absent.add(name)
@@ -264,6 +313,7 @@ class _Run:
                 self._report(JobChange(name, "stopped", f"{problem.reason}. {_HOW_TO_RETURN}"))
             else:
                 self._returning[name] = back
+                self._absent.discard(name)
                 self._report(JobChange(name, "returned", f"from batch {batch} on"))
 
     def _tell_left(self, job: str, left: int) -> None:
@@ -279,26 +329,43 @@ class _Run:
                 self.prepare()
             self._tried = True
             self._deliveries.open()
+            self._fit()
             spark = self._session()
             if not self._caught_up:
-                self._caught_up = True
                 self._catch_up(spark)
+                # Only now: what failed on the way is tried again before the query starts without what was missed.
+                self._caught_up = True
             self._query(spark)
+        except CatchUpStopped:
+            log.info("catching up was stopped; the next start goes on with it")
         except Py4JError as problem:
-            raise _java_ended() from problem
+            self._raise_java_ended(problem)
+        except PySparkRuntimeError as problem:
+            if problem.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            self._raise_java_ended(problem)
         except OSError as problem:
             if isinstance(problem, HeadraceError):
                 raise
             if problem.errno in _DISK:
                 raise disk_full(self._options.checkpoint) from problem
-            raise _java_ended() from problem
+            self._raise_java_ended(problem)
         finally:
             self._deliveries.close()
 
+    def _raise_java_ended(self, problem: Exception) -> None:
+        """Say that Java is gone, unless it was ended together with us: a signal may go to the whole process group."""
+        if self._stop.wait(_SIGNAL_SECONDS):
+            log.info("Spark's Java process has ended while the run was being stopped: %s", problem)
+            return
+        raise _java_ended() from problem
+
     def close(self) -> None:
         """Let go of Spark."""
-        if self._spark is not None and is_alive(self._spark):
-            self._spark.stop()
+        # Java may have had the same signal, and end at the same time.
+        with contextlib.suppress(Py4JError, OSError):
+            if self._spark is not None and is_alive(self._spark):
+                self._spark.stop()
         self._spark = None
 
     def prepare(self) -> None:
@@ -308,18 +375,74 @@ class _Run:
         check_rights(options.connection, rights_of(self._jobs))
         topics = Topics(options.connection)
         sources = source_topics(self._jobs)
+        check_sources(options.checkpoint, sources)
         outputs = [topic for job in self._jobs for topic in (*job.result_topics, job.late_topic)]
         topics.require([*sources, *outputs, DEAD_LETTERS, COMMITS])
+        self._check_commits(topics)
         gaps = find_gaps(options.checkpoint, topics, sources)
-        if gaps:
-            progress = read_progress(options.checkpoint)
-            if not options.accept_loss or progress is None:
-                raise refuse(options.checkpoint, gaps)
+        if gaps and not options.accept_loss:
+            raise refuse(options.checkpoint, gaps)
+
+    def _fit(self) -> None:
+        """See that the checkpoint fits its topics and what is out; make it so where that was chosen."""
+        options, deliveries = self._options, self._deliveries
+        topics, sources = Topics(options.connection), source_topics(self._jobs)
+        deliveries.amend(partial(with_end, options.checkpoint))
+        progress = read_progress(options.checkpoint)
+        ahead = find_ahead(progress, deliveries.tokens())
+        if any(not token.accepted for token in ahead.values()) and not options.accept_old_checkpoint:
+            raise refuse_old(options.checkpoint, progress, ahead.values())
+        gaps = find_gaps(options.checkpoint, topics, sources)
+        if gaps and (not options.accept_loss or progress is None):
+            raise refuse(options.checkpoint, gaps)
+        self._stops = []
+        if ahead or gaps:
+            deliveries.amend(partial(without, gaps=gaps))
+            pending = list(find_pending(progress, deliveries.tokens()).values())
+            stopped = self._stopped.read()
+            check_possible(options.checkpoint, progress, pending, stopped=stopped, topics=topics)
+            # From now on the next start needs no choice either: the tokens say that it was made.
+            deliveries.amend(
+                lambda token: replace(token, accepted=True) if any(each in pending for each in token.pieces) else token
+            )
+            self._go_on(progress, gaps, pending)
+        self._tell_repeats(progress)
+        remember_topics(options.checkpoint, topics, sources)
+
+    def _go_on(self, progress: Progress | None, gaps: Sequence[Gap], pending: Sequence[Token]) -> None:
+        """Let a checkpoint go on that is older than its results, or that has lost events."""
+        if progress is not None and gaps:
             accept_loss(gaps, progress)
             told = "; ".join(map(str, gaps))
             log.warning("going on without what is lost: %s", told)
             self._report(StateChange("starting", f"going on without what is lost: {told}"))
-        remember_topics(options.checkpoint, topics, sources)
+        elif progress is not None:
+            forget_plan(progress)
+        self._stops = stops_of(read_progress(self._options.checkpoint), pending)
+        if self._stops:
+            told = f"results are out up to batch {max(token.batch for token in pending)}; up to there, events are read "
+            told += "again for the state and nothing is written"
+            log.warning("the checkpoint is older than its results: %s", told)
+            self._report(StateChange("starting", told))
+
+    def _tell_repeats(self, progress: Progress | None) -> None:
+        """Say that results come again which nobody promised once, where that is more than the batch under way."""
+        repeated = find_ahead(progress, {str(place): token for place, token in enumerate(self._deliveries.repeated())})
+        if repeated:
+            last = max(token.batch for token in repeated.values())
+            told = f"the checkpoint is older than its results, which are out up to batch {last}: "
+            told += "under at_least_once they are written again from there on"
+            log.warning(told)
+            self._report(StateChange("starting", told))
+
+    def _check_commits(self, topics: Topics) -> None:
+        """See that tokens do not expire, once a run and where any are written."""
+        if self._tried or set(self._deliveries.modes.values()) == {"at_least_once"}:
+            return
+        try:
+            topics.require_compacted(COMMITS)
+        except AccessError as problem:
+            log.warning("cannot check that %s is compacted, which it must be: %s", COMMITS, problem)
 
     def _session(self) -> SparkSession:
         if self._spark is not None and not is_alive(self._spark):
@@ -340,7 +463,12 @@ class _Run:
         most = options.max_events_per_batch or bound_by_memory()
         throttle = Throttle(target=options.target_batch_ms / 1000, most=most, first=options.first_batch_events)
         advice = AdviceFile(options.checkpoint / "advice")
-        advice.write(Advice(throttle.limit))
+        most_bytes = options.max_bytes_per_batch or byte_bound_by_memory()
+        before = advice.read()
+        record_sizes = RecordSizes(None if before is None else before.record_bytes)
+        advice.write(Advice(throttle.limit, most_bytes=most_bytes, record_bytes=dict(record_sizes.known)))
+        attendance = Attendance(frozenset(self._absent), dict(self._returning))
+        self._deliveries.attendance = attendance
         frame = streaming_query(
             spark,
             self._jobs,
@@ -352,7 +480,10 @@ class _Run:
             groups=options.key_groups,
             codec=codec,
             partitions={name: len(topics.held(name).partitions) for name in source_topics(self._jobs)},
-            attendance=Attendance(frozenset(self._absent), dict(self._returning)),
+            attendance=attendance,
+            stops=self._stops,
+            whole=[end for token in self._deliveries.tokens().values() if (end := token.part_end) is not None],
+            state_limit=options.state_limit,
         )
         batches = Batches(
             spark,
@@ -363,12 +494,16 @@ class _Run:
             report=self._report,
             standing=StandingFile(options.checkpoint),
             throttle=throttle,
+            record_sizes=record_sizes,
+            most_bytes=most_bytes,
             punctuality=Punctuality(
                 {job.name: job.pipeline for job in self._jobs if job.name not in self._absent},
                 cadence=options.cadence_ms * 1_000,
             ),
             advice=advice,
+            watch=self._watch,
             token=self._identity.token,
+            spans=partial(read_span, options.checkpoint),
             absent=frozenset(self._absent),
         )
         detail = "the first batch starts Java code and Python workers; this takes 10 to 30 s"
@@ -410,6 +545,15 @@ class _Run:
             if gaps:
                 return refuse(self._options.checkpoint, gaps)
         return explain_failure(text, topics=sources, checkpoint=self._options.checkpoint)
+
+
+#: What may pass between a signal that ends Java and our own notice of the same signal.
+_SIGNAL_SECONDS = 0.5
+
+
+def _planned(progress: Progress) -> Span | None:
+    """Tell what the batch reads that comes after the last one that is done, if Spark has planned it."""
+    return None if progress.planned is None else Span(progress.position, progress.planned)
 
 
 #: No room, no room for this user, a file too large for a limit.

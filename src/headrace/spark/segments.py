@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from headrace.spark.shelf import Place, Shelf
 
+#: What a call to Spark's state store costs beside its bytes, in rows of keyed state: each is a message to the Java
+#: process and an answer. Few large pages are then cheaper than many small ones.
+CALL_COST = 1_000
 #: A file on the shelf stays as long as one segment in it is in use; so many older ones at most.
 _PAGES = 32
 
@@ -55,6 +58,8 @@ class MapStore:
 class StoreSegments:
     """Segments that are read from the store and written to it one by one."""
 
+    call_cost = CALL_COST
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -81,6 +86,8 @@ class ShelvedSegments:
         store: The truth.
         shelf: Where the turn before may have left what it wrote.
     """
+
+    call_cost = CALL_COST
 
     def __init__(self, store: Store, shelf: Shelf) -> None:
         self._store = store

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from headrace.broker import SPARK_REDACTION, JarCache
 from headrace.errors import ConfigError
+from headrace.spark.local_files import CLASS as LOCAL_FILES
 from headrace.spark.local_files import local_files_jar
-from headrace.spark.local_files import settings as files_of
+from headrace.spark.state_server import PLUGIN, state_server_jar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 _STATE = "spark.sql.streaming.stateStore"
-#: Where the running Java process found our class for files; None: it has not.
-_java_has_files: Path | None = None
+#: The jars of our own classes that the running Java process was started with; it can load no others.
+_java_has: tuple[Path, ...] = ()
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
@@ -106,23 +107,36 @@ def start_session(name: str, *, master: str, settings: Mapping[str, str], python
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     from pyspark.sql import SparkSession
 
-    chosen = {**_file_settings(master), **settings}
+    chosen = _with_own_classes(master, settings)
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def _file_settings(master: str) -> dict[str, str]:
-    """Let a local Java process use our class for files; what it does not find when it starts it can never load."""
+def _with_own_classes(master: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Add what lets Spark use our Java classes. A Java process can load only classes that it found when it started."""
     from pyspark import SparkContext
 
-    global _java_has_files
-    if not master.startswith("local"):
-        return {}
+    global _java_has
+    files_jar, server_jar = local_files_jar(JarCache().directory), state_server_jar(JarCache().directory)
     if SparkContext._gateway is None:  # noqa: SLF001 - pyspark has no other question
-        _java_has_files = local_files_jar(JarCache().directory)
-    return {} if _java_has_files is None else files_of(_java_has_files)
+        _java_has = (files_jar, server_jar)
+    chosen = dict(settings)
+    if _java_has:
+        _append(chosen, "spark.driver.extraClassPath", ":", *map(str, _java_has))
+    if files_jar in _java_has and master.startswith("local"):
+        chosen.setdefault("spark.hadoop.fs.file.impl", LOCAL_FILES)
+    if server_jar in _java_has:
+        _append(chosen, "spark.plugins", ",", PLUGIN)
+        if not master.startswith("local"):
+            _append(chosen, "spark.jars", ",", str(server_jar))  # executors fetch it from the driver
+    return chosen
+
+
+def _append(settings: dict[str, str], name: str, separator: str, *values: str) -> None:
+    """Add values to a setting that is a list, behind those that are there."""
+    settings[name] = separator.join([*filter(None, settings.get(name, "").split(separator)), *values])
 
 
 def read_conf(path: Path) -> dict[str, str]:
@@ -168,7 +182,7 @@ def forget_java() -> None:
     gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no other way
     if gateway is not None:
         gateway.shutdown()
-    global _java_has_files
-    _java_has_files = None
+    global _java_has
+    _java_has = ()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
     SparkSession._instantiatedSession = None  # noqa: SLF001

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.broker.connection import AccessError
-from headrace.broker.producer import FencedError
+from headrace.broker.producer import FencedError, TimeoutTooLongError
 from headrace.errors import BrokerError, EnvironmentProblem, FailedJobError, HeadraceError, JobError
 from headrace.spark.progress import StateChange
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 #: Errors that may pass by themselves.
 _PASSING = (BrokerError, EnvironmentProblem, JobError)
-_LASTING = (FencedError, AccessError)
+_LASTING = (FencedError, TimeoutTooLongError, AccessError)
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,10 @@ def supervise(
         try:
             attempt()
         except HeadraceError as problem:
+            if stop.is_set() and may_pass(problem):
+                # A signal to the whole process group ends Java and the workers, too: that is no failure.
+                log.info("ended while it was being stopped: %s", problem)
+                return
             if time.monotonic() - began >= restarts.good_run and batch() > before:
                 failures = 0
             failures += 1

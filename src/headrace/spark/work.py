@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headrace.engine import Segments
+    from headrace.engine.limits import StateLimit
     from headrace.stream.pipeline import Pipeline
 
 Received = dict[str, list[bytes]]
@@ -45,6 +46,7 @@ class StageWork:
         partitions: How many partitions each source topic has.
         ended: No more rows will ever come, so event time goes to its end.
         attendance: Which jobs take part, and what those bring along that come back.
+        state_limit: How much state the step of each job may keep; each key group may keep its share.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class StageWork:
         *,
         ended: bool = False,
         attendance: Attendance | None = None,
+        state_limit: StateLimit | None = None,
     ) -> None:
         self._names = list(pipelines)
         self._pipelines = list(pipelines.values())
@@ -64,6 +67,7 @@ class StageWork:
         self._level = level
         self._partitions = partitions or {}
         self._ended = ended
+        self._limit = None if state_limit is None else state_limit.share(groups)
 
     def turn(self, number: int, received: Received, segments: Segments) -> Parcel:
         """Take one group's turn.
@@ -108,7 +112,14 @@ class StageWork:
         number, pipeline = job * self._groups + group, self._pipelines[job]
         stage = pipeline.stages[self._level]
         clocks = [json.loads(body) for body in received.get("clock", ())]
-        runner = Group(stage.operator, self._times(pipeline), stage.schema, report=group == 0 and self._level == 0)
+        runner = Group(
+            stage.operator,
+            self._times(pipeline),
+            stage.schema,
+            report=group == 0 and self._level == 0,
+            limit=self._limit,
+            step=f"step {self._level + 1}",
+        )
         with tallied() as counts:
             departures = runner.turn(segments, self._arrivals(received, clocks))
             outcome = hand_over(pipeline, self._level, departures.outcome)
@@ -152,12 +163,14 @@ class StageWork:
     def _arrivals(self, received: Received, clocks: list[dict[str, Any]]) -> Arrivals:
         beats = [int(body) for body in received.get("beat", ())]
         nows = beats + [clock["now"] for clock in clocks if clock.get("now") is not None]
+        steady = [clock["steady"] for clock in clocks if clock.get("steady") is not None]
         firsts = [clock["newest_ingestion"] for clock in clocks if clock.get("newest_ingestion") is not None]
         return Arrivals(
             rows=frames(received.get("rows", ())),
             partials=frames(received.get("partials", ())),
             seen=[Seen(*seen) for clock in clocks for seen in clock["seen"]],
             now=max(nows, default=None),
+            steady=max(steady, default=None),
             first_now=max(firsts, default=None),
             ended=self._ended,
         )

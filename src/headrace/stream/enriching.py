@@ -70,6 +70,14 @@ class Enrich:
         return f"enrich by {self.source.text} on {keys} -> {', '.join(self.gives)}"
 
 
+#: What to write today where two streams should be joined.
+JOIN_HINT = (
+    "Streams cannot be joined yet. If one side changes rarely, look it up: enrich(table(frame), on=...) of "
+    "headrace.enrich, which can load it again every few hours (refresh=). If both sides are events, bring them to the "
+    "same columns with select(), then left.union(right).key_by(...).window(...).aggregate(...)."
+)
+
+
 def enrich(source: Enrichment, on: str | Sequence[str] | Mapping[str, str], schema: pl.Schema) -> Enrich:
     """Make the step, or say why it cannot work.
 
@@ -78,6 +86,7 @@ def enrich(source: Enrichment, on: str | Sequence[str] | Mapping[str, str], sche
         on: The key columns of a row; a mapping where the source calls them otherwise.
         schema: The columns of a row.
     """
+    _check_source(source)
     names = [on] if isinstance(on, str) else list(on)
     pairs = tuple(on.items()) if hasattr(on, "items") else tuple((name, name) for name in names)
     if not pairs:
@@ -94,3 +103,20 @@ def enrich(source: Enrichment, on: str | Sequence[str] | Mapping[str, str], sche
         raise PlanError(f"enrich by {source.name}: {what}", hint="Rename it in the source, or drop it before.")
     source.check(pl.Schema({key: schema[name] for name, key in pairs}))
     return step
+
+
+def _check_source(source: object) -> None:
+    """Refuse what is no source of an enrichment, and say how to make one of it."""
+    if hasattr(source, "look_up") and hasattr(source, "gives"):
+        return
+    takes = "enrich takes a table, a function or a service"
+    if hasattr(source, "node"):
+        raise PlanError(f"{takes}, and this is another stream", hint=JOIN_HINT)
+    if isinstance(source, pl.DataFrame | pl.LazyFrame):
+        collect = ".collect()" if isinstance(source, pl.LazyFrame) else ""
+        hint = f"Make a table of it: enrich(table(frame{collect}), on=...), with table from headrace.enrich."
+    elif callable(source):
+        hint = "Make a source of it: enrich(bulk(function, gives={...}), on=...), with bulk from headrace.enrich."
+    else:
+        hint = "Make a source with table(...), bulk(...) or http(...) of headrace.enrich."
+    raise PlanError(f"{takes}, and this is a {type(source).__name__}", hint=hint)

@@ -11,10 +11,14 @@ from headrace.errors import PlanError
 from headrace.stream import plan
 from headrace.stream.display import Display
 from headrace.stream.pipeline import Pipeline, compile_plan, trunk
+from headrace.stream.steps import Drop, Select, replaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import polars as pl
+
+    from headrace.stream.steps import Step
     from headrace.stream.stream import Stream
 
 #: Columns that a result record has of its own, beside those of the window.
@@ -96,7 +100,11 @@ class Job:
                     hint="Let both begin with the same stream up to its last stateful step, or make it a job.",
                 )
         # What cannot be planned should fail here, where it is written, and not when it is run.
-        _ = self.pipeline
+        pipeline = self.pipeline
+        _check_keys(self.name, pipeline.result_keys, pipeline.result_steps, pipeline.schema)
+        for branch in pipeline.branches:
+            steps = branch.steps if branch.fold is None else branch.last_steps
+            _check_keys(self.output_name(branch.name), branch.keys, steps, branch.schema)
 
     def _check_results(self, name: str, stream: Stream, display: Display | None) -> None:
         taken = sorted(set(stream.schema) & RESULT_FIELDS)
@@ -165,3 +173,30 @@ class Job:
             lines += [f"{self.output_name(name)}: {output.description}", output.stream.explain()]
             lines.append(f"  to {self.output_topic(name)}, {how}")
         return "\n".join(lines)
+
+
+def _check_keys(name: str, keys: tuple[str, ...], steps: tuple[Step, ...], schema: pl.Schema) -> None:
+    """Refuse results without the key they were computed by: they could not be told apart.
+
+    The idempotency key of a result is made of its key columns (docs/delivery.md).
+    """
+    gone = [key for key in keys if key not in schema]
+    if gone:
+        guilty = next((f"{step.text!r} drops" for step in steps if _drops(step, gone[0])), "its results lack")
+        raise PlanError(
+            f"job {name!r}: {guilty} the key {', '.join(gone)}, so results of different keys could not be told apart",
+            hint="Keep the key columns of the last stateful step in the results, under their names.",
+        )
+    for key in keys:
+        step = next((step for step in steps if replaces(step, key)), None)
+        if step is not None:
+            raise PlanError(
+                f"job {name!r}: {step.text!r} replaces the key {key}, so results of different keys might be alike",
+                hint="Give the new column another name, or compute it before key_by(...).",
+            )
+
+
+def _drops(step: Step, key: str) -> bool:
+    if isinstance(step, Drop):
+        return key in step.names
+    return isinstance(step, Select) and key not in dict(step.columns)

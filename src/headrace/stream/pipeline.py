@@ -136,6 +136,12 @@ class Pipeline:
         return last.keys if last.fold is None else last.fold.keys
 
     @property
+    def result_steps(self) -> tuple[Step, ...]:
+        """The stateless steps between the key of the results and the results."""
+        last = self.stages[-1]
+        return last.steps if last.fold is None else self.last_steps
+
+    @property
     def windows(self) -> Aligned | None:
         """The windows of the first stage, if they end at the same times for every key."""
         operator = self.stages[0].operator

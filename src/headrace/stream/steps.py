@@ -164,6 +164,14 @@ def schema_after(step: Step, schema: pl.Schema, *, where: str) -> pl.Schema:
         ) from problem
 
 
+def replaces(step: Step, column: str) -> bool:
+    """Tell whether a step gives a column other values; for a function of the user that is not known, and not told."""
+    if isinstance(step, WithColumns | Select):
+        value = dict(step.columns).get(column)
+        return value is not None and not value.meta.eq(pl.col(column))
+    return isinstance(step, FlatMap) and step.name == column
+
+
 def apply_steps(steps: tuple[Step, ...], frame: pl.DataFrame) -> pl.DataFrame:
     """Run steps one after the other; a failure names the step and shows a row."""
     for step in steps:

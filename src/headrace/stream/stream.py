@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -17,6 +17,7 @@ from headrace.cep.operator import PatternOperator
 from headrace.engine.keygroups import check_key
 from headrace.engine.operator import (
     EVENT_TIME,
+    INGESTION_TIME,
     IS_RETRACTION,
     PANE_INDEX,
     PANE_IS_LAST,
@@ -29,7 +30,7 @@ from headrace.errors import HeadraceError, PlanError
 from headrace.events import Record
 from headrace.stream import plan
 from headrace.stream.declared import topic_columns
-from headrace.stream.enriching import enrich
+from headrace.stream.enriching import JOIN_HINT, enrich
 from headrace.stream.explain import explain
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.time.duration import micros, text
@@ -173,6 +174,11 @@ class Stream:
                 f"watermark {strategy.describe()} cannot work: {first_line(problem)}",
                 hint=f"The columns here are: {', '.join(self.schema)}.",
             ) from problem
+        self._refuse_if(
+            strategy.clock_tolerance is not None and INGESTION_TIME not in self.schema,
+            f"watermark {strategy.describe()} without the column {INGESTION_TIME!r}",
+            f"Keep {INGESTION_TIME!r} up to the watermark, or leave clock_tolerance out.",
+        )
         idle = None if idle_after is None else micros(idle_after, what="idle_after")
         self._refuse_if(idle is not None and idle <= 0, f"idle_after {idle_after!r}", "Give a time above zero.")
         return self._next(plan.Watermark(self.node, strategy, idle), self.schema)
@@ -243,6 +249,14 @@ class Stream:
                     hint="Bring both to the same columns with select() first.",
                 )
         return Stream(plan.Union((self.node, *(other.node for other in others))), self.schema)
+
+    def join(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to join two streams, which is not there yet, and say what to write instead.
+
+        Raises:
+            PlanError: Always.
+        """
+        raise PlanError("join of two streams", hint=JOIN_HINT)
 
     def key_by(self, *keys: str) -> Stream:
         """Say which columns' values belong together in the steps that follow."""

@@ -137,7 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per case, and one with the counts")
     options = parser.parse_args(arguments)
     # That state may grow without a time bound is no news for cases of a few rows.
-    logging.getLogger("headrace.cep").setLevel(logging.ERROR)
+    log = logging.getLogger("headrace.cep")
+    level = log.level
+    log.setLevel(logging.ERROR)
     counts = {"pass": 0, "fail": 0, "unsupported": 0}
     try:
         cases = [case for path in options.files for case in load(path)]
@@ -147,6 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HeadraceError as error:
         sys.stderr.write(f"{error}\n")
         return int(error.exit_code)
+    finally:
+        log.setLevel(level)
     if options.json:
         sys.stdout.write(json.dumps({"counts": counts}) + "\n")
     else:

@@ -165,8 +165,8 @@ class Harness:
 
 def windows_in(segments: Segments) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
     """Return the windows in a state: those that still take rows, and those that are closed."""
-    ledger = Ledger.load(segments)
-    books, _ = ledger.read(ledger.buckets)
+    ledger = Ledger.load(segments, ())
+    books, _ = ledger.read(ledger.buckets, None)
     if books is None:
         return set(), set()
     bounds = books.select(WINDOW_START, WINDOW_END, CLOSED).rows()
@@ -232,8 +232,8 @@ def unmatched(expected: Sequence[Mapping[str, Any]], panes: Sequence[Pane]) -> l
 def event_frame(rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None = None) -> pl.DataFrame:
     """Make rows of a stream from plain records; `event_time` in microseconds.
 
-    >>> event_frame([{"event_time": 1, "k": "a"}]).schema
-    Schema([('event_time', Datetime(time_unit='us', time_zone='UTC')), ('k', String)])
+    >>> dict(event_frame([{"event_time": 1, "k": "a"}]).schema)
+    {'event_time': Datetime(time_unit='us', time_zone='UTC'), 'k': String}
     """
     if not rows:
         return pl.DataFrame(schema=dict(schema or {EVENT_TIME: INSTANT}))

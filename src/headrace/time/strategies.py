@@ -11,6 +11,11 @@ machines:
 An event far in the future (a broken clock) would push W past everybody else's events and make them late. So a
 strategy has bounds, `max_ahead` and `max_behind`, around the time of ingestion: rows outside are *absurd*, never
 count for W, and belong into the dead letters (`absurd`).
+
+A clock that is wrong by seconds is not absurd, but does the same harm. With `clock_tolerance` an event moves W by
+min(event time, arrival + tolerance), where the arrival is its ingestion time. The event itself is taken as it is. An
+event that is older than its arrival, as every event of a recording or of a backlog is, counts with its own time, so
+the bound changes nothing there.
 """
 
 from __future__ import annotations
@@ -25,14 +30,17 @@ import polars as pl
 
 from headrace.errors import PlanError
 from headrace.time.duration import DAY, micros, text
-from headrace.time.instants import BEGINNING, INSTANT
+from headrace.time.instants import BEGINNING, END, INSTANT
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from numpy.typing import NDArray
+
 Observation = dict[str, Any]
 Progress = dict[str, Any]
 
+INGESTION_TIME = "ingestion_time"
 _SAMPLE = 64
 _SKETCH_K = 200
 
@@ -80,10 +88,13 @@ class WatermarkStrategy:
         max_ahead: How far ahead of its ingestion (or of processing time) an event may be, in microseconds; None for
             any.
         max_behind: How far behind, likewise.
+        clock_tolerance: How far past its ingestion an event's time may move the watermark, in microseconds; None for
+            any. A row without an ingestion time is not bounded.
     """
 
     max_ahead: int | None = DAY
     max_behind: int | None = 7300 * DAY
+    clock_tolerance: int | None = None
 
     def absurd(self, rows: pl.DataFrame, now: int | None = None) -> pl.Expr:
         """Tell which rows this strategy leaves out; see the function `absurd`."""
@@ -104,7 +115,8 @@ class WatermarkStrategy:
         if sane.is_empty():
             return {"rows": 0, "absurd": left_out}
         time = sane.get_column("event_time").cast(INSTANT).to_physical().to_numpy()
-        newest = np.maximum.accumulate(time)
+        counted = self._counted(sane, time)
+        newest = np.maximum.accumulate(counted)
         # A sample of (timestamp, newest before or at it): with the newest of earlier batches, which only the tracker
         # knows, it gives the lateness of each sampled row exactly.
         step = -(-len(time) // _SAMPLE)
@@ -113,11 +125,13 @@ class WatermarkStrategy:
             "newest": int(newest[-1]),
             "oldest": int(time.min()),
             "sample": [list(pair) for pair in zip(time[::step].tolist(), newest[::step].tolist(), strict=True)],
-            "latest_by": int((newest - time).max()),
+            "latest_by": max(0, int((newest - time).max())),
         }
         if left_out:
             observation["absurd"] = left_out
-        return observation | self._marks(sane)
+        if ahead := int((counted < time).sum()):
+            observation["ahead"] = ahead
+        return observation | self._marks(sane, counted)
 
     def watermark(self, progress: Progress) -> int:
         """Return the watermark of a partition from what is kept about it; BEGINNING while nothing is known."""
@@ -127,8 +141,25 @@ class WatermarkStrategy:
         """Say in a few words what the strategy does; also its fingerprint."""
         raise NotImplementedError
 
-    def _marks(self, rows: pl.DataFrame) -> Observation:  # noqa: ARG002 - for strategies that read marks from the rows
+    def _counted(self, rows: pl.DataFrame, time: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the time that each row counts with: its own, or its arrival plus the tolerance if that is earlier."""
+        if self.clock_tolerance is None or INGESTION_TIME not in rows.columns:
+            return time
+        arrival = rows.get_column(INGESTION_TIME).cast(INSTANT).to_physical()
+        latest: NDArray[np.int64] = (arrival + self.clock_tolerance).fill_null(END).to_numpy()
+        return np.minimum(time, latest)
+
+    def _marks(
+        self,
+        rows: pl.DataFrame,  # noqa: ARG002 - for strategies that read marks from the rows
+        counted: NDArray[np.int64],  # noqa: ARG002
+    ) -> Observation:
         return {}
+
+    def _with_tolerance(self, description: str) -> str:
+        if self.clock_tolerance is None:
+            return description
+        return f"{description}, clock tolerance {text(self.clock_tolerance)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +172,7 @@ class Ascending(WatermarkStrategy):
 
     def describe(self) -> str:
         """Say in a few words what the strategy does."""
-        return "ascending"
+        return self._with_tolerance("ascending")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +187,7 @@ class Bounded(WatermarkStrategy):
 
     def describe(self) -> str:
         """Say in a few words what the strategy does."""
-        return f"bounded({text(self.delay)})"
+        return self._with_tolerance(f"bounded({text(self.delay)})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +212,7 @@ class Percentile(WatermarkStrategy):
 
     def describe(self) -> str:
         """Say in a few words what the strategy does."""
-        return f"percentile({self.q})"
+        return self._with_tolerance(f"percentile({self.q})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,8 +222,8 @@ class Punctuated(WatermarkStrategy):
     mark: pl.Expr = field(compare=False)
     delay: int = 0
 
-    def _marks(self, rows: pl.DataFrame) -> Observation:
-        marked = rows.filter(self.mark).get_column("event_time").cast(INSTANT).cast(pl.Int64).max()
+    def _marks(self, rows: pl.DataFrame, counted: NDArray[np.int64]) -> Observation:
+        marked = rows.select(pl.lit(pl.Series(counted)).alias("counted").filter(self.mark)).to_series().max()
         return {} if marked is None else {"mark": int(marked)}  # type: ignore[arg-type]
 
     def watermark(self, progress: Progress) -> int:
@@ -201,7 +232,7 @@ class Punctuated(WatermarkStrategy):
 
     def describe(self) -> str:
         """Say in a few words what the strategy does."""
-        return f"punctuated({self.mark})"
+        return self._with_tolerance(f"punctuated({self.mark})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +241,7 @@ class Perfect(WatermarkStrategy):
 
     column: str | None = None
 
-    def _marks(self, rows: pl.DataFrame) -> Observation:
+    def _marks(self, rows: pl.DataFrame, counted: NDArray[np.int64]) -> Observation:  # noqa: ARG002
         if self.column is None:
             return {}
         said = rows.get_column(self.column).cast(INSTANT).cast(pl.Int64).max()
@@ -225,17 +256,34 @@ class Perfect(WatermarkStrategy):
         return "perfect()" if self.column is None else f"perfect({self.column})"
 
 
-def ascending(*, max_ahead: str | timedelta | int | None = DAY) -> Ascending:
+def ascending(
+    *, max_ahead: str | timedelta | int | None = DAY, clock_tolerance: str | timedelta | int | None = None
+) -> Ascending:
     """Timestamps of a partition never go back.
+
+    Args:
+        max_ahead: How far ahead of its ingestion an event may be; one beyond is a dead letter.
+        clock_tolerance: How far past its ingestion an event's time may move the watermark; None: any time.
 
     >>> ascending().describe()
     'ascending'
     """
-    return Ascending(max_ahead=_bound(max_ahead))
+    return Ascending(max_ahead=_bound(max_ahead), clock_tolerance=_tolerance(clock_tolerance))
 
 
-def bounded(delay: str | timedelta | int, *, max_ahead: str | timedelta | int | None = DAY) -> Bounded:
+def bounded(
+    delay: str | timedelta | int,
+    *,
+    max_ahead: str | timedelta | int | None = DAY,
+    clock_tolerance: str | timedelta | int | None = None,
+) -> Bounded:
     """Events are at most `delay` behind the newest one of their partition.
+
+    Args:
+        delay: How far; also how long results wait.
+        max_ahead: How far ahead of its ingestion an event may be; one beyond is a dead letter.
+        clock_tolerance: How far past its ingestion an event's time may move the watermark; None: any time. Keep it
+            well below `delay`: while a clock is wrong, only `delay - clock_tolerance` is left for events under way.
 
     >>> bounded("1s").watermark({"newest": 10_000_000})
     9000000
@@ -243,7 +291,7 @@ def bounded(delay: str | timedelta | int, *, max_ahead: str | timedelta | int | 
     length = micros(delay, what="the delay of a bounded watermark")
     if length < 0:
         raise PlanError(f"a bounded watermark has the delay {text(length)}", hint="A delay is zero or more.")
-    return Bounded(delay=length, max_ahead=_bound(max_ahead))
+    return Bounded(delay=length, max_ahead=_bound(max_ahead), clock_tolerance=_tolerance(clock_tolerance))
 
 
 def percentile(
@@ -253,6 +301,7 @@ def percentile(
     max_delay: str | timedelta | int | None = None,
     min_rows: int = 100,
     max_ahead: str | timedelta | int | None = DAY,
+    clock_tolerance: str | timedelta | int | None = None,
 ) -> Percentile:
     """Hold back until the share `q` of the events is in, learning the delay from the lateness seen.
 
@@ -262,6 +311,7 @@ def percentile(
         max_delay: Never wait longer than this.
         min_rows: Rows to see before the sketch is trusted.
         max_ahead: How far ahead of its ingestion an event may be.
+        clock_tolerance: How far past its ingestion an event's time may move the watermark; None: any time.
 
     >>> percentile(0.99, initial="2s").watermark({"newest": 10_000_000, "rows": 3})
     8000000
@@ -274,19 +324,35 @@ def percentile(
         max_delay=None if max_delay is None else micros(max_delay, what="max_delay"),
         min_rows=min_rows,
         max_ahead=_bound(max_ahead),
+        clock_tolerance=_tolerance(clock_tolerance),
     )
 
 
 def punctuated(
-    mark: pl.Expr, *, delay: str | timedelta | int = 0, max_ahead: str | timedelta | int | None = DAY
+    mark: pl.Expr,
+    *,
+    delay: str | timedelta | int = 0,
+    max_ahead: str | timedelta | int | None = DAY,
+    clock_tolerance: str | timedelta | int | None = None,
 ) -> Punctuated:
     """Events for which the expression `mark` is true carry the watermark.
+
+    Args:
+        mark: Which events.
+        delay: How far behind the event's time the watermark stays.
+        max_ahead: How far ahead of its ingestion an event may be.
+        clock_tolerance: How far past its ingestion an event's time may move the watermark; None: any time.
 
     >>> rows = pl.DataFrame({"event_time": [5, 9], "flush": [True, False]}).cast({"event_time": INSTANT})
     >>> punctuated(pl.col("flush")).observe(rows)["mark"]
     5
     """
-    return Punctuated(mark=mark, delay=micros(delay, what="the delay"), max_ahead=_bound(max_ahead))
+    return Punctuated(
+        mark=mark,
+        delay=micros(delay, what="the delay"),
+        max_ahead=_bound(max_ahead),
+        clock_tolerance=_tolerance(clock_tolerance),
+    )
 
 
 def perfect(column: str | None = None) -> Perfect:
@@ -308,6 +374,8 @@ def remember(progress: Progress, observation: Observation, *, sketch: bool = Tru
     """
     kept = dict(progress)
     kept["absurd"] = kept.get("absurd", 0) + observation.get("absurd", 0)
+    if "ahead" in observation:
+        kept["ahead"] = kept.get("ahead", 0) + observation["ahead"]
     for name in ("mark", "watermark"):
         if name in observation:
             kept[name] = max(kept.get(name, BEGINNING), observation[name])
@@ -321,7 +389,8 @@ def remember(progress: Progress, observation: Observation, *, sketch: bool = Tru
     if sketch:
         lateness = _sketch(kept)
         for time, newest in observation["sample"]:
-            lateness.update(float(max(newest, before) - time))
+            # A row that is ahead of its arrival may be ahead of what counts as the newest time.
+            lateness.update(float(max(newest - time, before - time, 0)))
         kept["lateness"] = base64.b64encode(lateness.serialize()).decode()
     return kept
 
@@ -340,3 +409,12 @@ def _sketch(progress: Progress) -> Any:
 
 def _bound(duration: str | timedelta | int | None) -> int | None:
     return None if duration is None else micros(duration, what="max_ahead")
+
+
+def _tolerance(duration: str | timedelta | int | None) -> int | None:
+    if duration is None:
+        return None
+    length = micros(duration, what="clock_tolerance")
+    if length < 0:
+        raise PlanError(f"clock_tolerance is {text(length)}", hint="Give zero or more, or None for no bound.")
+    return length

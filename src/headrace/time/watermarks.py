@@ -14,6 +14,9 @@ watermark of the source is the minimum over those that are *active*. The rules o
   after an outage are late.
 - **Absurd timestamps are left out** by the strategy, and once more here: what is more than `max_ahead` past `now`
   does not move a watermark.
+- **Idleness is measured by a steady clock** where the caller has one: `now` may be set forward or back while a
+  partition is silent. Without one, a clock that is set back restarts the silence of the partitions that were active
+  after that time; it does not keep them active until the clock has caught up.
 """
 
 from __future__ import annotations
@@ -62,6 +65,7 @@ class PartitionReport:
         absurd: Events left out for an absurd timestamp.
         lateness: Lateness seen (microseconds behind the newest event before it) at p50, p90, p99, p999 and max.
         recommended_delay: A delay that would have kept the wanted share of the events on time.
+        ahead: Events that were further past their ingestion than the strategy's `clock_tolerance`.
     """
 
     partition: str
@@ -74,6 +78,7 @@ class PartitionReport:
     absurd: int
     lateness: dict[str, int]
     recommended_delay: int
+    ahead: int = 0
 
 
 class WatermarkTracker:
@@ -137,15 +142,17 @@ class WatermarkTracker:
         for partition in partitions:
             self._partitions.setdefault(partition, {"watermark": BEGINNING, "active_at": now, "seen": {}})
 
-    def observe(self, partition: str, observation: Observation, now: int) -> None:
+    def observe(self, partition: str, observation: Observation, now: int, *, steady: int | None = None) -> None:
         """Take in what a strategy observed in one partition; an empty observation only makes the partition known.
 
         Args:
             partition: Name of the source partition, unique in the source.
             observation: From `strategy.observe`, or `{"watermark": W}` from a source that knows.
             now: Processing time of the batch.
+            steady: The same by the clock that idleness is measured with; `now` if not given.
         """
-        self.register([partition], now)
+        clock = now if steady is None else steady
+        self.register([partition], clock)
         entry = self._partitions[partition]
         # Second line of defence: `observe` runs where the clock may be wrong or no ingestion time is known.
         ahead = self.strategy.max_ahead
@@ -156,19 +163,24 @@ class WatermarkTracker:
         entry["seen"] = seen
         entry["watermark"] = max(entry["watermark"], self.strategy.watermark(seen))
         if observation.get("rows") or "watermark" in observation:
-            entry["active_at"] = now
+            entry["active_at"] = clock
 
     def is_idle(self, partition: str, now: int) -> bool:
         """Tell whether a partition has been without events for too long."""
         return self.idle_after is not None and now - self._partitions[partition]["active_at"] >= self.idle_after
 
     def advance(self, now: int) -> int:
-        """Return the watermark of the source at this processing time; it never goes back."""
+        """Return the watermark of the source; it never goes back.
+
+        Args:
+            now: The time that idleness is measured by: what `observe` was given as `steady`, else processing time.
+        """
         if not self._partitions:
             return self._watermark
         for entry in self._partitions.values():
             # Rows came before anybody had said what time it is: they are as old as the first time that is known.
-            entry["active_at"] = now if entry["active_at"] == BEGINNING else entry["active_at"]
+            # A time in the future was read from a clock that has been set back since.
+            entry["active_at"] = now if entry["active_at"] == BEGINNING else min(entry["active_at"], now)
         active = [entry["watermark"] for name, entry in self._partitions.items() if not self.is_idle(name, now)]
         candidate = min(active) if active else self._when_all_idle(now)
         self._watermark = max(self._watermark, candidate)
@@ -201,6 +213,7 @@ class WatermarkTracker:
                     absurd=seen.get("absurd", 0),
                     lateness=lateness,
                     recommended_delay=lateness_quantile(seen, share),
+                    ahead=seen.get("ahead", 0),
                 )
             )
         return reports

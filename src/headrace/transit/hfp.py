@@ -8,8 +8,9 @@ an event when something happens: at stops, at traffic lights, when a driver sign
 
 The topic says who owns the vehicle (operator 18, vehicle 1029: that pair is its identity), where the trip goes and what
 its next stop is; the payload's `oper` is who runs the trip, which may be somebody else. The older v1 form has no event
-in its topic. Version 2 has eighteen kinds of events; nine of them happen at a stop and become a `StopEvent`, VP becomes
-a `VehiclePosition`, and the others (traffic lights, sign-on and sign-off) are dismissed as `other_event`.
+in its topic, and no route in its payload: the route is the topic's. Version 2 has eighteen kinds of events; nine of
+them happen at a stop and become a `StopEvent`, VP becomes a `VehiclePosition`, and the others (traffic lights, sign-on
+and sign-off) are dismissed as `other_event`.
 
 HFP counts a delay as negative (`dl`: seconds ahead of the timetable); here a delay is positive.
 """
@@ -37,7 +38,7 @@ from headrace.ingest.processors.json import read_json
 from headrace.time.duration import micros
 from headrace.transit import hfp_columns
 from headrace.transit import hfp_fields as fields
-from headrace.transit.hfp_topics import Place, Places, parse_topic
+from headrace.transit.hfp_topics import TOPIC_ROUTE, Place, Places, parse_topic
 from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
@@ -72,6 +73,12 @@ def _moved(name: str) -> pl.Expr:
     return pl.when(moved.is_between(*SHOWABLE)).then(moved).cast(INSTANT)
 
 
+def _route() -> pl.Expr:
+    """The route in the payload, or else (version 1) in the topic; timetables know it without blanks around it."""
+    payload = pl.col("route").str.strip_chars()
+    return pl.when(payload.str.len_bytes() > 0).then(payload).otherwise(pl.col(TOPIC_ROUTE))
+
+
 def _events(schema: pl.Schema) -> list[pl.Expr]:
     """The columns of an event, from those of payloads, topics and arrivals; with the row's number and lateness."""
     number = (pl.col("vehicle") + pl.col(_COPY) * COPY_STEP).cast(pl.Int32)
@@ -82,6 +89,7 @@ def _events(schema: pl.Schema) -> list[pl.Expr]:
         # Half of a position is none.
         "latitude": pl.when(whole).then("latitude"),
         "longitude": pl.when(whole).then("longitude"),
+        "route": _route(),
         "scheduled_arrival": _moved("scheduled_arrival"),
         "scheduled_departure": _moved("scheduled_departure"),
     }

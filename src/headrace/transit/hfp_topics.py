@@ -1,13 +1,14 @@
 """HFP topics: who sends, where the trip goes, what the next stop is.
 
 A topic changes when the vehicle has gone a hundred metres, or to another trip, so that of many messages only some have
-topics of their own. Each is read once; `Places` has what the topics of a batch say, as columns.
+topics of their own. Each is read once; `Places` has what the topics of a batch say, as columns. In version 1 the route
+stands in the topic only, in version 2 in the payload as well.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,12 +16,15 @@ import polars as pl
 
 from headrace.ingest.fields import safe_texts
 from headrace.ingest.processor import Cause, Dismissal
+from headrace.ingest.topic_cache import TopicCache
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.ingest.messages import Numbers
 
+#: The column of the route in the topic; that of the payload is `route`.
+TOPIC_ROUTE = "\0topic_route"
 _CLOCK = re.compile(r"\d\d:\d\d")
 #: HFP has four digits for operators and five for vehicles; copies of simulated vehicles have more.
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -38,6 +42,7 @@ class Place(NamedTuple):
         vehicle: Its number there.
         headsign: Where the trip goes.
         next_stop: The next stop's number, or EOL at the end of the line.
+        route: The trip's route.
     """
 
     event: str
@@ -48,19 +53,23 @@ class Place(NamedTuple):
     vehicle: int
     headsign: str | None
     next_stop: str | None
+    route: str | None
 
 
-@lru_cache(maxsize=65_536)
 def parse_topic(topic: str) -> Place | Dismissal:
     """Read an HFP topic of version 1 or 2, or say why it is none.
 
     >>> parse_topic("/hfp/v2/journey/ongoing/ars/tram/0040/00456/1006/1/Arabia/05:47/1111428/5/60;24/19/75/80")[4:]
-    (40, 456, 'Arabia', '1111428')
+    (40, 456, 'Arabia', '1111428', '1006')
     >>> parse_topic("/hfp/v1/deadrun/ongoing/bus/0018/01029").vehicle
     1029
     >>> parse_topic("/gtfsrt/vp").cause
     <Cause.UNKNOWN_TOPIC: 'unknown_topic'>
     """
+    return _topics.get(topic)
+
+
+def _parsed(topic: str) -> Place | Dismissal:
     parts = topic.split("/")
     if len(parts) < 3 or parts[:2] != ["", "hfp"] or parts[2] not in ("v1", "v2"):
         return Dismissal(Cause.UNKNOWN_TOPIC, "the topic does not begin with /hfp/v2/ or /hfp/v1/")
@@ -74,8 +83,9 @@ def parse_topic(topic: str) -> Place | Dismissal:
     _, _, _, journey, temporal, mode, operator, vehicle, *trip = parts
     if not (_NUMBER.fullmatch(operator) and _NUMBER.fullmatch(vehicle)):
         return Dismissal(Cause.UNKNOWN_TOPIC, f"operator {operator!r} and vehicle {vehicle!r} are not both numbers")
-    headsign = next_stop = None
+    route = headsign = next_stop = None
     if len(trip) >= 5:
+        route = trip[0].strip() or None
         # A headsign may hold a slash; the start time behind it shows where it ends.
         end = next((n for n in range(3, len(trip) - 1) if _CLOCK.fullmatch(trip[n])), 3)
         headsign, next_stop = "/".join(trip[2:end]) or None, trip[end + 1] or None
@@ -88,10 +98,18 @@ def parse_topic(topic: str) -> Place | Dismissal:
         int(vehicle),
         headsign,
         next_stop,
+        route,
     )
 
 
-_NOWHERE = Place("", None, None, None, 0, 0, None, None)
+def _size(found: Place | Dismissal) -> int:
+    """How many bytes the memory of a topic takes."""
+    parts = found if isinstance(found, Place) else (found.text,)
+    return sys.getsizeof(found) + sum(map(sys.getsizeof, parts))
+
+
+_topics = TopicCache(_parsed, _size)
+_NOWHERE = Place("", None, None, None, 0, 0, None, None, None)
 
 
 class Places:
@@ -125,6 +143,7 @@ class Places:
                     "operator": pl.Series(parts["operator"], dtype=pl.Int32),
                     "vehicle": pl.Series(parts["vehicle"], dtype=pl.Int64),
                     **{name: safe_texts(list(parts[name])) for name in texts},
+                    TOPIC_ROUTE: safe_texts(list(parts["route"])),
                 }
             )
         return self._table[self.which[numbers]]

@@ -164,4 +164,6 @@ def _known_trip(settings: Settings) -> dict[str, Any]:
         (trip,) = final_stops(chosen.gtfs).select(TRIP).head(1).to_dicts()
         return {name: value for name, value in trip.items() if value is not None}
     path = helsinki().paths[0]
-    return {"route": path.route, "direction": path.direction, "operating_day": "2026-01-01", "trip_start": "12:00"}
+    trip = {"route": path.route, "direction": path.direction, "operating_day": "2026-01-01", "trip_start": "12:00"}
+    # By its stop the job knows a vehicle of the simulated fleet.
+    return {**trip, "next_stop": str(path.stop_ids[0])}

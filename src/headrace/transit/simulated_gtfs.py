@@ -7,7 +7,9 @@ trip per line and direction, with its stops and its times between them, that sta
 
 from __future__ import annotations
 
+import logging
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,11 @@ from headrace.transit.simulator.network import STEP
 from headrace.transit.simulator.timetable import Timetable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.transit.simulator.network import Network
+
+log = logging.getLogger(__name__)
 
 #: GTFS's numbers for kinds of vehicles.
 _ROUTE_TYPES = {"tram": 0, "metro": 1, "train": 2, "bus": 3}
@@ -79,6 +85,40 @@ def simulated_final_stops() -> pl.DataFrame:
     """Tell where the trips of the simulated fleet end, by way of its feed."""
     with tempfile.TemporaryDirectory(prefix="headrace-gtfs-") as directory:
         return final_stops(write_feed(Path(directory)))
+
+
+def has_simulated_stop(column: str) -> pl.Expr:
+    """Tell for a column of next stops which are stops of the simulated network; null is none.
+
+    Lines of the simulated network have the names of real ones, its stops do not have the numbers of real stops: this
+    tells reports of the simulated fleet from those of real vehicles on the same route.
+    """
+    # The function of this name can be sent to workers; the method `map_batches` of an expression cannot.
+    return pl.map_batches([column], _are_simulated, return_dtype=pl.Boolean)
+
+
+def _are_simulated(columns: Sequence[pl.Series]) -> pl.Series:
+    stops = columns[0]
+    # The network takes a while to build, so a worker does it when the first reports come, and not when jobs are listed.
+    known = stops.is_in(_simulated_stops()).fill_null(value=False)
+    if not known.all():
+        _warn_of_real_vehicles()
+    return known
+
+
+@cache
+def _simulated_stops() -> pl.Series:
+    numbers = np.unique(np.concatenate([path.stop_ids for path in helsinki().paths]))
+    return pl.Series(numbers).cast(pl.String)
+
+
+@cache
+def _warn_of_real_vehicles() -> None:
+    """Say it once per process; the counter tells how many there are."""
+    log.warning(
+        "reports come from vehicles that are not of the simulated fleet, and no timetable is set: they get no final "
+        "stop. Set transit.gtfs or transit.routing_url."
+    )
 
 
 def _trip_id(route: str, direction: int) -> str:

@@ -6,21 +6,22 @@ still be told: a row more than `within` behind the watermark is late, so a row t
 watermark is twice `within` past it. The answer depends on the order in which rows arrive, not on how they are cut into
 batches.
 
-What passed is kept in buckets of event time, `within` wide. A row can only equal rows of its own bucket and the two
-beside it, so a turn reads the buckets near its rows, appends one chunk to those it adds to, and merges chunks only when
-many have gathered.
+What passed lies in pages by key (`headrace.engine.keyed_state`): a turn reads and writes the pages of its rows, and
+those in which rows could have been forgotten for some time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, Outcome
-from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_bytes, record_to_bytes
+from headrace.engine.row_pages import Layouts
+from headrace.engine.state import frame_from_bytes, record_from_bytes, record_to_bytes
 from headrace.errors import StateError
 from headrace.time.duration import text
 from headrace.time.instants import BEGINNING, INSTANT
@@ -28,11 +29,9 @@ from headrace.time.instants import BEGINNING, INSTANT
 if TYPE_CHECKING:
     from headrace.engine import Segments, Turn
 
-_INDEX = "index"
+_INDEX, _PASSED = "index", "passed"
 _TIME, _NUMBER, _BUCKET, _CLUSTER = "#time", "#number", "#bucket", "#cluster"
 
-#: A bucket's chunks are merged into one when there are more than this.
-MAX_CHUNKS = 8
 #: Rounds over all keys at once, before the keys that are left are gone through one by one.
 _ROUNDS = 8
 
@@ -70,16 +69,18 @@ class DeduplicateOperator:
 
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Let new rows pass, then forget what no row can equal any more."""
-        index = _Index.load(state)
+        index = self._index(state)
+        before, index.watermark = index.watermark, max(index.watermark, turn.watermark)
         passed = late = dismissed = None
-        if turn.rows.height:
+        rows = turn.rows
+        if rows.height:
             timeless = pl.col(EVENT_TIME).is_null()
-            dismissed = turn.rows.filter(timeless).with_columns(pl.lit("event_time is null").alias("reason"))
-            behind = pl.col(EVENT_TIME).to_physical() < index.watermark - self.within
-            late = self._late(turn.rows.filter(behind), index.watermark)
-            passed = self._pass(state, index, turn.rows.filter(~behind))
-        index.watermark = max(index.watermark, turn.watermark)
-        self._forget(state, index)
+            dismissed = rows.filter(timeless).with_columns(pl.lit("event_time is null").alias("reason"))
+            behind = pl.col(EVENT_TIME).to_physical() < before - self.within
+            late = self._late(rows.filter(behind), before)
+            rows = rows.filter(~behind)
+        if rows.height or index.passed.is_due(index.watermark, BEGINNING):
+            passed = self._pass(state, index, rows)
         index.save(state)
         return Outcome(rows=_some(passed), late=_some(late), dismissed=_some(dismissed))
 
@@ -91,21 +92,21 @@ class DeduplicateOperator:
         )
 
     def _pass(self, state: Segments, index: _Index, rows: pl.DataFrame) -> pl.DataFrame:
+        layouts = Layouts(state)
+        table = self._table(state, index, layouts)
         time = pl.col(EVENT_TIME).to_physical()
         arrived = rows.select(*self.keys, time.alias(_TIME)).with_row_index(_NUMBER)
-        new = self._unlike(arrived, self._remembered(state, index, arrived))
-        fresh = self._first_ones(new)
-        self._remember(state, index, fresh)
+        # What is forgotten after this turn still counts in it: its rows are judged by the watermark before.
+        remembered = table.take(hashes_of([arrived], self.keys), watermark=index.watermark)
+        fresh = self._first_ones(self._unlike(arrived, remembered))
+        new = fresh.select(*self.keys, _TIME)
+        self._remember(table, index, new if remembered is None else pl.concat([remembered, new]))
+        if index.passed.pages == 0:
+            layouts.forget()
         return rows[fresh.get_column(_NUMBER).sort()]
 
-    def _remembered(self, state: Segments, index: _Index, arrived: pl.DataFrame) -> pl.DataFrame | None:
-        near = {
-            bucket + step
-            for bucket in (arrived.get_column(_TIME) // self.within).unique().to_list()
-            for step in (-1, 0, 1)
-        }
-        chunks = [chunk for bucket in sorted(near & index.buckets.keys()) for chunk in index.read(state, bucket)]
-        return pl.concat(chunks) if chunks else None
+    def _table(self, state: Segments, index: _Index, layouts: Layouts) -> KeyedTable:
+        return KeyedTable(state, _PASSED, self.keys, layouts, index.passed, patience=self.within)
 
     def _unlike(self, rows: pl.DataFrame, passed: pl.DataFrame | None) -> pl.DataFrame:
         """Leave out the rows that equal one that passed."""
@@ -157,65 +158,47 @@ class DeduplicateOperator:
                 chosen.append(place)
         return rows[chosen]
 
-    def _remember(self, state: Segments, index: _Index, fresh: pl.DataFrame) -> None:
-        parts = fresh.select(*self.keys, _TIME, (pl.col(_TIME) // self.within).alias(_BUCKET)).partition_by(
-            _BUCKET, as_dict=True, include_key=False, maintain_order=True
-        )
-        for (bucket,), part in parts.items():
-            index.append(state, int(bucket), part)
+    def _remember(self, table: KeyedTable, index: _Index, passed: pl.DataFrame) -> None:
+        # No row that is still to come, and not late, can equal one that is older than this.
+        kept = passed.filter(pl.col(_TIME) > index.watermark - 2 * self.within)
+        table.put(kept, kept.get_column(_TIME) + 2 * self.within)
 
-    def _forget(self, state: Segments, index: _Index) -> None:
-        # The last time of a bucket is one before the next begins; a row at least as old as the horizon equals nothing.
-        horizon = index.watermark - 2 * self.within
-        for bucket in [each for each in index.buckets if (each + 1) * self.within <= horizon]:
-            index.drop(state, bucket)
+    def _index(self, state: Segments) -> _Index:
+        saved = state.get(_INDEX)
+        if saved is None:
+            return _Index()
+        record = record_from_bytes(saved)
+        index = _Index(record["watermark"], TableIndex.of(record.get(_PASSED)))
+        if _PASSED not in record:
+            self._convert(state, index, record["buckets"])
+        return index
+
+    def _convert(self, state: Segments, index: _Index, buckets: dict[str, list[int]]) -> None:
+        """Read the buckets of time that the version before kept, and write them in pages."""
+        names = [f"{_PASSED}/{bucket}/{chunk}" for bucket, chunks in buckets.items() for chunk in chunks]
+        frames = []
+        for name in names:
+            value = state.get(name)
+            if value is None:
+                raise StateError(
+                    f"chunk {name} of the rows that passed is missing",
+                    hint="The checkpoint is incomplete; restore it, or start the job afresh.",
+                )
+            frames.append(frame_from_bytes(value))
+            state.delete(name)
+        if frames:
+            self._remember(self._table(state, index, Layouts(state)), index, pl.concat(frames))
 
 
 @dataclass
 class _Index:
-    """Which buckets there are, in how many chunks."""
+    """How far event time has come, and where the rows are that passed."""
 
-    watermark: int
-    next_chunk: int
-    buckets: dict[int, list[int]]
-
-    @classmethod
-    def load(cls, state: Segments) -> _Index:
-        saved = state.get(_INDEX)
-        if saved is None:
-            return cls(BEGINNING, 0, {})
-        record = record_from_bytes(saved)
-        buckets = {int(bucket): chunks for bucket, chunks in record["buckets"].items()}
-        return cls(record["watermark"], record["next_chunk"], buckets)
+    watermark: int = BEGINNING
+    passed: TableIndex = field(default_factory=TableIndex)
 
     def save(self, state: Segments) -> None:
-        buckets = {str(bucket): chunks for bucket, chunks in self.buckets.items()}
-        record = {"watermark": self.watermark, "next_chunk": self.next_chunk, "buckets": buckets}
-        state.put(_INDEX, record_to_bytes(record))
-
-    def read(self, state: Segments, bucket: int) -> list[pl.DataFrame]:
-        frames = []
-        for chunk in self.buckets[bucket]:
-            value = state.get(f"passed/{bucket}/{chunk}")
-            if value is None:
-                raise StateError(
-                    f"chunk passed/{bucket}/{chunk} of the rows that passed is missing",
-                    hint="The checkpoint is incomplete; restore it, or start the job afresh.",
-                )
-            frames.append(frame_from_bytes(value))
-        return frames
-
-    def append(self, state: Segments, bucket: int, rows: pl.DataFrame) -> None:
-        if len(self.buckets.get(bucket, ())) >= MAX_CHUNKS:
-            rows = pl.concat([*self.read(state, bucket), rows])
-            self.drop(state, bucket)
-        state.put(f"passed/{bucket}/{self.next_chunk}", frame_to_bytes(rows))
-        self.buckets.setdefault(bucket, []).append(self.next_chunk)
-        self.next_chunk += 1
-
-    def drop(self, state: Segments, bucket: int) -> None:
-        for chunk in self.buckets.pop(bucket):
-            state.delete(f"passed/{bucket}/{chunk}")
+        state.put(_INDEX, record_to_bytes({"watermark": self.watermark, _PASSED: self.passed.record()}))
 
 
 def _some(frame: pl.DataFrame | None) -> pl.DataFrame | None:

@@ -1,8 +1,9 @@
-"""The books of a window operator: one row per open window and key, in buckets, with an index of what is due.
+"""The books of a window operator: one row per open window and key, in buckets by the end of the window.
 
-A bucket holds the windows that end in one stretch of time, so a turn reads and writes the buckets that its rows fall
-into and those whose time has come. The index says for each bucket when that is; it is the only segment that every
-turn reads. Windows that merge, or never end, share one bucket.
+A bucket holds the windows that end in one stretch of time; windows that merge, or never end, share one bucket. Within
+a bucket rows lie in pages by key (`headrace.engine.keyed_state`). So a turn reads and writes the pages of the windows
+that its rows fall into, and of those whose time has come. The index says for each bucket when that is; it is the only
+segment that every turn reads.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
+from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import WINDOW_END
-from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_bytes, record_to_bytes
+from headrace.engine.row_pages import Layouts
+from headrace.engine.state import frame_from_bytes, record_from_bytes, record_to_bytes
 from headrace.errors import StateError
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from numpy.typing import NDArray
 
     from headrace.engine import Segments
 
@@ -46,19 +52,21 @@ META = {
 
 OWNER_START = "#owner_start"
 OWNER_END = "#owner_end"
+_DUE, _CLOCK = "#due", "#clock"
 
-_VERSION = 1
+_VERSION = 2
+#: The version before had one segment per bucket; it is read and written anew.
+_ONE_SEGMENT_VERSION = 1
 _INDEX_SEGMENT = "index"
 _MARK = b"HW1\n"
 
 
 @dataclass
 class Bucket:
-    """What the index says about one bucket: how many windows, and when the next of them is due."""
+    """What the index says about one bucket: the table of its windows, and that of the panes they have shown."""
 
-    rows: int
-    event: int | None
-    clock: int | None
+    windows: TableIndex = field(default_factory=TableIndex)
+    panes: TableIndex = field(default_factory=TableIndex)
 
 
 @dataclass
@@ -67,30 +75,44 @@ class Ledger:
 
     Args:
         segments: Where state is kept.
+        keys: The key columns.
         watermark: The watermark after the turn before; rows are judged by it.
         fired: How far event-time timers have been run; the same, unless a turn held them back.
         buckets: What is due where.
     """
 
     segments: Segments
+    keys: tuple[str, ...]
     watermark: int = BEGINNING
     fired: int = BEGINNING
     buckets: dict[int, Bucket] = field(default_factory=dict)
+    _tables: dict[tuple[str, int], KeyedTable] = field(default_factory=dict)
+    _window_layouts: Layouts = field(init=False)
+    _pane_layouts: Layouts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._window_layouts = Layouts(self.segments, "layouts")
+        self._pane_layouts = Layouts(self.segments, "pane_layouts")
 
     @classmethod
-    def load(cls, segments: Segments) -> Ledger:
+    def load(cls, segments: Segments, keys: tuple[str, ...]) -> Ledger:
         """Read the index; a new operator starts with an empty one."""
         saved = segments.get(_INDEX_SEGMENT)
         if saved is None:
-            return cls(segments)
+            return cls(segments, keys)
         record = record_from_bytes(saved)
-        if record.get("version") != _VERSION:
+        if record.get("version") not in (_VERSION, _ONE_SEGMENT_VERSION):
             raise StateError(
                 f"the saved windows have version {record.get('version')}, this is {_VERSION}",
                 hint="Start the job afresh, or with the version of Headrace that wrote them.",
             )
-        buckets = {int(number): Bucket(*entry) for number, entry in record["buckets"].items()}
-        return cls(segments, record["watermark"], record["fired"], buckets)
+        ledger = cls(segments, keys, record["watermark"], record["fired"])
+        if record["version"] == _ONE_SEGMENT_VERSION:
+            ledger._convert({int(number): event for number, (_, event, _) in record["buckets"].items()})
+        else:
+            for number, (windows, panes) in record["buckets"].items():
+                ledger.buckets[int(number)] = Bucket(TableIndex.of(windows), TableIndex.of(panes))
+        return ledger
 
     def save(self) -> None:
         """Write the index."""
@@ -98,34 +120,47 @@ class Ledger:
             "version": _VERSION,
             "watermark": self.watermark,
             "fired": self.fired,
-            "buckets": {str(number): [b.rows, b.event, b.clock] for number, b in self.buckets.items()},
+            "buckets": {
+                str(number): [bucket.windows.record(), bucket.panes.record() if bucket.panes.pages else None]
+                for number, bucket in self.buckets.items()
+            },
         }
         self.segments.put(_INDEX_SEGMENT, record_to_bytes(record))
 
     def due(self, watermark: int, now: int) -> set[int]:
         """Name the buckets in which something is due by the watermark or by the clock."""
-        return {
-            number
-            for number, bucket in self.buckets.items()
-            if (bucket.event is not None and bucket.event <= watermark)
-            or (bucket.clock is not None and bucket.clock <= now)
-        }
+        return {number for number, bucket in self.buckets.items() if bucket.windows.is_due(watermark, now)}
 
-    def read(self, numbers: Iterable[int]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-        """Read buckets: their windows, and the panes that may have to be taken back."""
+    def read(
+        self,
+        numbers: Iterable[int],
+        hashes: NDArray[np.uint64] | None,
+        watermark: int = BEGINNING,
+        now: int = BEGINNING,
+    ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+        """Take windows out of buckets, and the panes of theirs that may have to be taken back.
+
+        Args:
+            numbers: The buckets.
+            hashes: The keys whose windows are wanted; None for all.
+            watermark: Windows with something due by this event time are wanted as well.
+            now: Those due by this processing time, too.
+        """
         windows, panes = [], []
         for number in sorted(numbers):
-            if number in self.buckets:
-                value = self.segments.get(f"bucket/{number}")
-                if value is None:
-                    raise StateError(
-                        f"bucket {number} of the saved windows is missing",
-                        hint="The checkpoint is incomplete; restore it, or start the job afresh.",
-                    )
-                first, second = _unpack(value)
-                windows.append(first)
-                if second is not None:
-                    panes.append(second)
+            bucket = self.buckets.get(number)
+            if bucket is None:
+                continue
+            found = self._table("bucket", number).take(hashes, watermark=watermark, now=now)
+            if found is not None:
+                windows.append(found)
+            if bucket.panes.pages:
+                own = hashes
+                if hashes is not None and found is not None:
+                    own = np.concatenate([hashes, hashes_of([found], self.keys)])
+                shown = self._table("panes", number).take(own)
+                if shown is not None:
+                    panes.append(shown)
         return _joined(windows), _joined(panes)
 
     def write(
@@ -137,11 +172,11 @@ class Ledger:
         width: int | None,
         due: pl.Expr,
     ) -> None:
-        """Write buckets, and delete those that hold nothing any more.
+        """Put windows into their buckets, and forget buckets that hold nothing any more.
 
         Args:
             numbers: The buckets that were read.
-            windows: All windows of those buckets, and new ones.
+            windows: What became of the windows that were read, and new ones.
             panes: The panes that may have to be taken back.
             width: Width of a bucket; None for one bucket.
             due: When the watermark has something to do for a window.
@@ -149,15 +184,56 @@ class Ledger:
         held: dict[int, pl.DataFrame] = {}
         owned: dict[int, pl.DataFrame] = {}
         if windows is not None and windows.height:
-            held = _split(windows.with_columns(due.alias("#due")), WINDOW_END, width)
+            # A closed window has no timer any more.
+            timer = pl.when(~pl.col(CLOSED)).then(pl.col(TIMER))
+            held = _split(windows.with_columns(due.alias(_DUE), timer.alias(_CLOCK)), WINDOW_END, width)
         if panes is not None and panes.height:
             owned = _split(panes, OWNER_END, width)
-        for number, frame in held.items():
-            self.buckets[number] = Bucket(frame.height, _least(frame, "#due"), _least(frame, TIMER))
-            self.segments.put(f"bucket/{number}", _pack(frame.drop("#due"), owned.get(number)))
-        for number in set(numbers) - set(held):
-            if self.buckets.pop(number, None) is not None:
-                self.segments.delete(f"bucket/{number}")
+        for number in sorted({*numbers, *held, *owned}):
+            if number not in self.buckets and number not in held:
+                continue
+            bucket = self.buckets.setdefault(number, Bucket())
+            frame = held.get(number)
+            if frame is None:
+                self._table("bucket", number).put(None)
+            else:
+                due_times, timers = frame.get_column(_DUE), frame.get_column(_CLOCK)
+                self._table("bucket", number).put(frame.drop(_DUE, _CLOCK), due_times, timers)
+            self._table("panes", number).put(owned.get(number))
+            if bucket.windows.pages == 0 and bucket.panes.pages == 0:
+                del self.buckets[number]
+        if not self.buckets:
+            self._window_layouts.forget()
+        if not any(bucket.panes.pages for bucket in self.buckets.values()):
+            self._pane_layouts.forget()
+
+    def _table(self, kind: str, number: int) -> KeyedTable:
+        if (kind, number) not in self._tables:
+            bucket = self.buckets[number]
+            index, layouts = (
+                (bucket.windows, self._window_layouts) if kind == "bucket" else (bucket.panes, self._pane_layouts)
+            )
+            self._tables[kind, number] = KeyedTable(self.segments, f"{kind}/{number}", self.keys, layouts, index)
+        return self._tables[kind, number]
+
+    def _convert(self, due: dict[int, int | None]) -> None:
+        """Read the buckets of the version before, and write them in pages."""
+        for number, event in due.items():
+            value = self.segments.get(f"bucket/{number}")
+            if value is None:
+                raise StateError(
+                    f"bucket {number} of the saved windows is missing",
+                    hint="The checkpoint is incomplete; restore it, or start the job afresh.",
+                )
+            windows, panes = _unpack(value)
+            self.segments.delete(f"bucket/{number}")
+            self.buckets[number] = Bucket()
+            # Each window is due when the first of its bucket was; then it gets its own time.
+            when = pl.repeat(event, windows.height, dtype=pl.Int64, eager=True)
+            self._table("bucket", number).put(windows, when, windows.get_column(TIMER))
+            if panes is not None:
+                self._table("panes", number).put(panes)
+        self._tables.clear()
 
 
 def bucket_numbers(ends: pl.Series, width: int | None) -> set[int]:
@@ -175,11 +251,6 @@ def _split(frame: pl.DataFrame, by: str, width: int | None) -> dict[int, pl.Data
     return {int(number): part for (number,), part in parts.items()}
 
 
-def _least(frame: pl.DataFrame, column: str) -> int | None:
-    least = frame.get_column(column).min()
-    return None if least is None else int(least)  # type: ignore[arg-type]
-
-
 def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
     if not frames:
         return None
@@ -187,13 +258,8 @@ def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
     return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
 
 
-def _pack(first: pl.DataFrame, second: pl.DataFrame | None) -> bytes:
-    head = frame_to_bytes(first)
-    tail = b"" if second is None else frame_to_bytes(second)
-    return _MARK + struct.pack("<Q", len(head)) + head + tail
-
-
 def _unpack(value: bytes) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Read a bucket of the version before: its windows, and the panes they have shown."""
     if value[:4] != _MARK:
         raise StateError(
             f"saved windows start with {value[:4]!r}, not with {_MARK!r}",

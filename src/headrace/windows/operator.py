@@ -177,7 +177,7 @@ class WindowOperator:
             event_timers: Let the watermark fire and expire windows; a test may hold that back to see what the clock
                 does.
         """
-        ledger = Ledger.load(state)
+        ledger = Ledger.load(state, self.keys)
         work = WindowTurn(self, ledger, turn)
         work.take_rows()
         work.watermark = max(ledger.watermark, turn.watermark)

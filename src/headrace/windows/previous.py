@@ -6,19 +6,20 @@ values of that one. Of rows with the same key and time, those with smaller value
 neither on the order of arrival nor on how rows are cut into batches.
 
 The newest row of each key is remembered for `within` of event time: a row further away than that is no row before. What
-is remembered lies in shards by the hash of the key, and there are more of them the more keys there are: a turn reads
-and writes the shards of its rows, and now and then one more to forget what is too old.
+is remembered lies in pages by key (`headrace.engine.keyed_state`): a turn reads and writes the pages of its rows, and
+those in which rows have been too old for some time.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from headrace.engine.keygroups import key_groups
+from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, Outcome
+from headrace.engine.row_pages import Layouts
 from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_bytes, record_to_bytes
 from headrace.time.duration import text
 from headrace.time.instants import BEGINNING, INSTANT
@@ -27,12 +28,8 @@ if TYPE_CHECKING:
     from headrace.engine import Segments, Turn
 
 _INDEX, _WAITING = "index", "waiting"
+_NEWEST = "newest"
 _TIME, _ROW, _SHARD, _FOLLOWED = "#time", "#row", "#shard", "#followed"
-
-#: A shard holds about so many keys; then there are twice as many shards.
-SHARD_KEYS = 16_384
-#: Key groups are told apart by the same hash; a prime has nothing in common with their number.
-_PRIME = 65_521
 
 
 @dataclass(frozen=True)
@@ -75,34 +72,31 @@ class PreviousOperator:
 
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Let the rows go on that the watermark has passed, in their order."""
-        index = _Index.load(state)
-        before, watermark = index.watermark, max(index.watermark, turn.watermark)
+        index = self._index(state)
+        before, index.watermark = index.watermark, max(index.watermark, turn.watermark)
         fresh, late, timeless = _judged(turn.rows, before)
         waiting = _read(state, _WAITING)
         held = fresh if waiting is None else pl.concat([waiting, fresh], how="diagonal")
-        ready = held.get_column(EVENT_TIME).to_physical() < watermark
+        ready = held.get_column(EVENT_TIME).to_physical() < index.watermark
         passed = self._pass(state, index, held.filter(ready))
         _write(state, _WAITING, held.filter(~ready))
-        index.watermark = watermark
-        self._sweep(state, index)
         index.save(state)
         return Outcome(rows=passed, late=late, dismissed=timeless)
 
     def _pass(self, state: Segments, index: _Index, rows: pl.DataFrame) -> pl.DataFrame | None:
-        if rows.is_empty():
+        if rows.is_empty() and not index.newest.is_due(index.watermark, BEGINNING):
             return None
-        if sum(index.sizes.values()) > SHARD_KEYS * index.shards:
-            self._split(state, index)
+        layouts = Layouts(state)
+        table = KeyedTable(state, _NEWEST, self.keys, layouts, index.newest, patience=self.within // 2)
         told = rows.select(
             *self.keys,
             pl.col(EVENT_TIME).to_physical().alias(_TIME),
             *self._values(),
             pl.int_range(pl.len(), dtype=pl.UInt32).alias(_ROW),
         )
-        told = self._sharded(told, index.shards)
-        touched = [0] if index.shards == 1 else told.get_column(_SHARD).unique().to_list()
-        known = [part for shard in touched if (part := _read(state, index.name(shard))) is not None]
-        ordered = pl.concat([*known, told], how="diagonal").sort(*self.keys, _TIME, *self._names(), maintain_order=True)
+        known = table.take(hashes_of([told], self.keys), watermark=index.watermark)
+        both = told if known is None else pl.concat([known, told], how="diagonal_relaxed")
+        ordered = both.sort(*self.keys, _TIME, *self._names(), maintain_order=True)
         same = pl.all_horizontal(pl.col(key) == pl.col(key).shift() for key in self.keys).fill_null(value=False)
         near = same & (pl.col(_TIME) - pl.col(_TIME).shift() <= self.within)
         before = [
@@ -111,7 +105,11 @@ class PreviousOperator:
         ]
         marked = ordered.with_columns(*before, same.shift(-1).fill_null(value=False).alias(_FOLLOWED))
         newest = marked.filter(~pl.col(_FOLLOWED)).select(name for name in told.columns if name != _ROW)
-        self._remember(state, index, newest, touched)
+        self._remember(table, index, newest)
+        if index.newest.pages == 0:
+            layouts.forget()
+        if rows.is_empty():
+            return None
         found = marked.filter(pl.col(_ROW).is_not_null())
         return rows[found.get_column(_ROW)].with_columns(found.get_column(name) for name, _ in self.columns)
 
@@ -121,66 +119,42 @@ class PreviousOperator:
     def _values(self) -> list[pl.Expr]:
         return [pl.col(source).alias(name) for name, (_, source) in zip(self._names(), self.columns, strict=True)]
 
-    def _sharded(self, rows: pl.DataFrame, shards: int) -> pl.DataFrame:
-        if shards == 1:
-            return rows.with_columns(pl.lit(0, dtype=pl.Int64).alias(_SHARD))
-        return rows.with_columns(pl.Series(_SHARD, key_groups(rows, self.keys, _PRIME) % shards, dtype=pl.Int64))
-
-    def _remember(self, state: Segments, index: _Index, newest: pl.DataFrame, shards: list[int]) -> None:
-        parts = {(0,): newest} if index.shards == 1 else newest.partition_by(_SHARD, as_dict=True)
-        for shard in shards:
-            self._keep(state, index, shard, parts[(shard,)])
-
-    def _keep(self, state: Segments, index: _Index, shard: int, newest: pl.DataFrame) -> None:
+    def _remember(self, table: KeyedTable, index: _Index, newest: pl.DataFrame) -> None:
         # One that is too far from the watermark now cannot be the row before of any that is still to come.
         kept = newest.filter(pl.col(_TIME) >= index.watermark - self.within)
-        _write(state, index.name(shard), kept)
-        index.sizes[shard] = kept.height
+        table.put(kept, kept.get_column(_TIME) + self.within + 1)
 
-    def _split(self, state: Segments, index: _Index) -> None:
-        """Spread what is remembered over twice as many shards; so each key is moved once per doubling."""
+    def _index(self, state: Segments) -> _Index:
+        saved = state.get(_INDEX)
+        if saved is None:
+            return _Index()
+        record = record_from_bytes(saved)
+        index = _Index(record["watermark"], TableIndex.of(record.get(_NEWEST)))
+        if _NEWEST not in record:
+            self._convert(state, index, sorted(int(shard) for shard in record["sizes"]))
+        return index
+
+    def _convert(self, state: Segments, index: _Index, shards: list[int]) -> None:
+        """Read the shards that the version before kept, and write them in pages."""
         parts = []
-        for shard in sorted(index.sizes):
-            part = _read(state, index.name(shard))
-            parts += [] if part is None else [part]
-            state.delete(index.name(shard))
-        index.shards, index.sizes, index.swept = index.shards * 2, {}, 0
-        every = self._sharded(pl.concat(parts).drop(_SHARD), index.shards)
-        self._remember(state, index, every, every.get_column(_SHARD).unique().to_list())
-
-    def _sweep(self, state: Segments, index: _Index) -> None:
-        """Forget what is too old in one shard, often enough to have been at every one within `within`."""
-        if index.watermark - index.swept_at < self.within // index.shards:
-            return
-        part = _read(state, index.name(index.swept))
-        if part is not None:
-            self._keep(state, index, index.swept, part)
-        index.swept, index.swept_at = (index.swept + 1) % index.shards, index.watermark
+        for shard in shards:
+            part = _read(state, f"{_NEWEST}/{shard}")
+            parts += [] if part is None else [part.drop(_SHARD)]
+            state.delete(f"{_NEWEST}/{shard}")
+        if parts:
+            table = KeyedTable(state, _NEWEST, self.keys, Layouts(state), index.newest, patience=self.within // 2)
+            self._remember(table, index, pl.concat(parts))
 
 
 @dataclass
 class _Index:
-    """How far event time has come, how what is remembered is spread, and where forgetting has got to."""
+    """How far event time has come, and where the newest rows are."""
 
     watermark: int = BEGINNING
-    shards: int = 1
-    sizes: dict[int, int] = field(default_factory=dict)
-    swept: int = 0
-    swept_at: int = BEGINNING
-
-    @classmethod
-    def load(cls, state: Segments) -> _Index:
-        saved = state.get(_INDEX)
-        if saved is None:
-            return cls()
-        record = record_from_bytes(saved)
-        return cls(**{**record, "sizes": {int(shard): size for shard, size in record["sizes"].items()}})
+    newest: TableIndex = field(default_factory=TableIndex)
 
     def save(self, state: Segments) -> None:
-        state.put(_INDEX, record_to_bytes(asdict(self)))
-
-    def name(self, shard: int) -> str:
-        return f"newest/{shard}"
+        state.put(_INDEX, record_to_bytes({"watermark": self.watermark, _NEWEST: self.newest.record()}))
 
 
 def _read(state: Segments, name: str) -> pl.DataFrame | None:

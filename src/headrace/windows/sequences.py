@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
+from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import (
     EVENT_TIME,
     PANE_INDEX,
@@ -26,6 +27,7 @@ from headrace.engine.operator import (
     WINDOW_START,
     Outcome,
 )
+from headrace.engine.row_pages import Layouts
 from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_bytes, record_to_bytes
 from headrace.errors import PlanError
 from headrace.time.instants import BEGINNING, END, INSTANT
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 Order = Literal["event_time", "arrival"]
 
+_OPEN = "open"
 _WINDOW, _DONE, _SIZE, _ANCHOR = "#window", "#done", "#size", "#anchor"
 
 
@@ -221,9 +224,7 @@ class SequenceOperator:
 
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Let rows wait for the watermark, take those it has passed in order, and give the windows they complete."""
-        saved = state.get("index")
-        record = {"watermark": BEGINNING} if saved is None else record_from_bytes(saved)
-        kept: int = record["watermark"]
+        kept, open_windows = self._index(state)
         watermark = max(kept, turn.watermark)
         dismissed: list[pl.DataFrame] = []
         late, waiting = self._sorted_out(turn.rows, kept, dismissed)
@@ -235,8 +236,8 @@ class SequenceOperator:
         )
         ready, waiting = waiting.filter(ready_now), waiting.filter(~ready_now)
         _keep(state, "waiting", waiting)
-        results = self._taken(state, ready, dismissed, ended=watermark >= END)
-        state.put("index", record_to_bytes({"watermark": watermark}))
+        results = self._taken(state, open_windows, ready, dismissed, ended=watermark >= END)
+        state.put("index", record_to_bytes({"watermark": watermark, _OPEN: open_windows.record()}))
         return Outcome(
             rows=results,
             late=late if late.height else None,
@@ -264,21 +265,44 @@ class SequenceOperator:
         )
         return late, good.filter(~behind)
 
+    def _index(self, state: Segments) -> tuple[int, TableIndex]:
+        """Read the watermark of the turn before, and where the open windows are."""
+        saved = state.get("index")
+        if saved is None:
+            return BEGINNING, TableIndex()
+        record = record_from_bytes(saved)
+        open_windows = TableIndex.of(record.get(_OPEN))
+        # The version before kept all of them in one segment.
+        whole = None if _OPEN in record else state.get(_OPEN)
+        if whole is not None:
+            KeyedTable(state, _OPEN, self.keys, Layouts(state), open_windows).put(frame_from_bytes(whole))
+            state.delete(_OPEN)
+        return record["watermark"], open_windows
+
     def _taken(
-        self, state: Segments, ready: pl.DataFrame, dismissed: list[pl.DataFrame], *, ended: bool
+        self,
+        state: Segments,
+        open_windows: TableIndex,
+        ready: pl.DataFrame,
+        dismissed: list[pl.DataFrame],
+        *,
+        ended: bool,
     ) -> pl.DataFrame | None:
         keys = list(self.keys)
-        saved = state.get("open")
-        open_ = None if saved is None else frame_from_bytes(saved)
-        if ready.is_empty() and not (ended and open_ is not None):
+        if ready.is_empty() and not (ended and open_windows.rows):
             return None
+        layouts = Layouts(state)
+        table = KeyedTable(state, _OPEN, keys, layouts, open_windows)
+        open_ = table.take(None if ended else hashes_of([ready], keys))
         windows = open_
         if ready.height:
             windows = self._advanced(ready.sort(*keys, EVENT_TIME, maintain_order=True), open_, keys, dismissed)
         if windows is None:
             return None
         complete = windows if ended else windows.filter(pl.col(_DONE))
-        _keep(state, "open", windows.head(0) if ended else windows.filter(~pl.col(_DONE)))
+        table.put(None if ended else windows.filter(~pl.col(_DONE)).drop(_WINDOW, strict=False))
+        if open_windows.pages == 0:
+            layouts.forget()
         return self._panes(complete.sort(WINDOW_END, maintain_order=True)) if complete.height else None
 
     def _advanced(

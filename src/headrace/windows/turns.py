@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from headrace.engine.keyed_state import hashes_of
 from headrace.engine.operator import (
     EVENT_TIME,
     IS_RETRACTION,
@@ -75,7 +76,8 @@ class WindowTurn:
         if units is not None or self.turn.partials is not None:
             wanted |= bucket_numbers(self._candidate_ends(units), self.operator.bucket_width)
         self.read = wanted
-        self.books, self.shown = self.ledger.read(wanted)
+        hashes = hashes_of([units, self.turn.partials], self.operator.keys)
+        self.books, self.shown = self.ledger.read(wanted, hashes, self.turn.watermark, self.turn.now)
         if self.books is not None:
             self.books = self._completed(self.books)
         if units is None and self.turn.partials is None:

@@ -194,7 +194,7 @@ def test_numbers_beyond_measure_are_drawn_or_left_out_and_spoil_nothing(
     city: City, served: Served, open_page: OpenPage
 ) -> None:
     job, impossible = city.delays, 0x123
-    values = [(math.nan, math.inf), (1e308, -1e308), (12.5, 5e-324)]
+    values = [(math.nan, math.inf), (1e308, -1e18), (12.5, 5e-324)]
     rows = [{"cell": cell, "p50": p50, "p90": p90} for cell, (p50, p90) in zip(CELLS, values, strict=True)]
     city.hand.write(job, [*rows, {"cell": impossible, "p50": 1.0, "p90": 1.0}], end=window_end(400))
     address = f"{NEAR}&high={job.name}&layers={job.name}"
@@ -209,7 +209,7 @@ def test_numbers_beyond_measure_are_drawn_or_left_out_and_spoil_nothing(
         told = {key: found["values"] for key in CELL_TEXTS if (found := entry(page, job.name, key))}
         assert told == {
             A: {"p50": None, "p90": None},
-            B: {"p50": 1e308, "p90": -1e308},
+            B: {"p50": None, "p90": -1e18},
             C: {"p50": 12.5, "p90": 5e-324},
         }
         assert page.evaluate("job => window.headrace.keys(job).length", job.name) == 3

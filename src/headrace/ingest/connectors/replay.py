@@ -62,9 +62,12 @@ class ReplaySettings:
     def __post_init__(self) -> None:
         if not self.paths:
             raise ConfigError("no recording is named", hint="Give at least one file.")
-        if (self.time is None) != (self.form == "dump"):
-            what = f"form {self.form} without time" if self.time is None else "time of recordings"
-            raise ConfigError(what, hint="Lines say themselves when they arrive; recordings know.")
+        if self.form == "dump" and self.time is not None:
+            hint = 'Recordings hold arrival times: leave time out. For files of lines set form = "csv" or "jsonl".'
+            raise ConfigError('time is set, but form is "dump"', hint=hint)
+        if self.form != "dump" and self.time is None:
+            hint = 'Lines are replayed by the time that they name: say where it is, such as time = {field = "time"}.'
+            raise ConfigError(f'form is "{self.form}", but time is not set', hint=hint)
         if not self.speed > 0:
             raise ConfigError(f"speed is {self.speed}", hint="Give a number above 0; 1 is the recorded speed.")
         if self.batch_size < 1:

@@ -14,7 +14,7 @@ from polars import col
 from headrace.events import StopEvent
 from headrace.geo import h3_cell
 from headrace.stream import Display, Job, Stream
-from headrace.time import bounded
+from headrace.transit.event_time import reported_time
 from headrace.transit.topics import STOP_EVENTS
 from headrace.windows import count, quantile, sliding
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def job(settings: Settings) -> Job:
-    """Make the job with the method of quantiles that is set."""
+    """Make the job with the clock tolerance and the method of quantiles that are set."""
     return Job(
         name="delay-distribution",
         description="p50, p90 and p99 of the delay of arrivals per H3 cell, over the last 5 min",
         stream=(
             Stream.topic(STOP_EVENTS, StopEvent)
-            .watermark(bounded("1s"), idle_after="30s")
+            .watermark(reported_time(settings), idle_after="30s")
             .filter((col("event_type") == "ARS") & col("delay").is_not_null())
             .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
             .filter(col("cell").is_not_null())

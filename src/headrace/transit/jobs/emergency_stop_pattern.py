@@ -7,6 +7,8 @@ that took and how hard it braked. `emergency_stop_sql` says the same in SQL.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from polars import col
 
 from headrace.cep import Pattern
@@ -14,8 +16,11 @@ from headrace.cep.measures import first, last, smallest
 from headrace.events import VehiclePosition
 from headrace.geo import h3_cell
 from headrace.stream import Display, Job, Stream
-from headrace.time import bounded
+from headrace.transit.event_time import reported_time
 from headrace.transit.topics import VEHICLE_POSITIONS
+
+if TYPE_CHECKING:
+    from headrace.config import Settings
 
 emergency_stop = (
     Pattern.begin("cruising", col("speed") >= 10)
@@ -27,38 +32,41 @@ emergency_stop = (
     .skip("past_last")
 )
 
-job = Job(
-    name="emergency-stop-pattern",
-    description="Vehicles that brake from 10 m/s to a stop within 10 s: where, when, how fast, how hard",
-    stream=(
-        Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
-        .watermark(bounded("1s"), idle_after="30s")
-        .key_by("vehicle_id")
-        .match(emergency_stop)
-        .select(
-            began=first("cruising.event_time"),
-            stopped=last("stopped.event_time"),
-            line=last("stopped.line"),
-            latitude=last("stopped.latitude"),
-            longitude=last("stopped.longitude"),
-            speed=first("cruising.speed"),
-            acceleration=smallest("braking.acceleration"),
-        )
-        .select(
-            "vehicle_id",
-            "line",
-            "stopped",
-            "latitude",
-            "longitude",
-            "speed",
-            duration=(col("stopped") - col("began")).dt.total_milliseconds() / 1000,
-            deceleration=-col("acceleration"),
-        )
-        .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
-    ),
-    display=Display.points(
-        title="Emergency stops",
-        labels=["stopped", "line", "vehicle_id", "speed", "duration", "deceleration"],
-        time_to_live="2m",
-    ),
-)
+
+def job(settings: Settings) -> Job:
+    """Make the job with the clock tolerance that is set."""
+    return Job(
+        name="emergency-stop-pattern",
+        description="Vehicles that brake from 10 m/s to a stop within 10 s: where, when, how fast, how hard",
+        stream=(
+            Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
+            .watermark(reported_time(settings), idle_after="30s")
+            .key_by("vehicle_id")
+            .match(emergency_stop)
+            .select(
+                began=first("cruising.event_time"),
+                stopped=last("stopped.event_time"),
+                line=last("stopped.line"),
+                latitude=last("stopped.latitude"),
+                longitude=last("stopped.longitude"),
+                speed=first("cruising.speed"),
+                acceleration=smallest("braking.acceleration"),
+            )
+            .select(
+                "vehicle_id",
+                "line",
+                "stopped",
+                "latitude",
+                "longitude",
+                "speed",
+                duration=(col("stopped") - col("began")).dt.total_milliseconds() / 1000,
+                deceleration=-col("acceleration"),
+            )
+            .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
+        ),
+        display=Display.points(
+            title="Emergency stops",
+            labels=["stopped", "line", "vehicle_id", "speed", "duration", "deceleration"],
+            time_to_live="2m",
+        ),
+    )

@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from headrace import sql
 from headrace.events import VehiclePosition
 from headrace.geo import h3_cell
 from headrace.stream import Display, Job, Stream
-from headrace.time import bounded
+from headrace.transit.event_time import reported_time
 from headrace.transit.topics import VEHICLE_POSITIONS
+
+if TYPE_CHECKING:
+    from headrace.config import Settings
 
 QUERY = """
     SELECT vehicle_id, line, stopped, latitude, longitude, speed, duration, deceleration
@@ -34,15 +39,17 @@ QUERY = """
         stopped AS speed < 1)
     """
 
-positions = Stream.topic(VEHICLE_POSITIONS, VehiclePosition).watermark(bounded("1s"), idle_after="30s")
 
-job = Job(
-    name="emergency-stop-sql",
-    description="Vehicles that brake from 10 m/s to a stop within 10 s, by MATCH_RECOGNIZE",
-    stream=sql(QUERY, {"positions": positions}).with_columns(cell=h3_cell("latitude", "longitude", resolution=9)),
-    display=Display.points(
-        title="Emergency stops (SQL)",
-        labels=["stopped", "line", "vehicle_id", "speed", "duration", "deceleration"],
-        time_to_live="2m",
-    ),
-)
+def job(settings: Settings) -> Job:
+    """Make the job with the clock tolerance that is set."""
+    positions = Stream.topic(VEHICLE_POSITIONS, VehiclePosition).watermark(reported_time(settings), idle_after="30s")
+    return Job(
+        name="emergency-stop-sql",
+        description="Vehicles that brake from 10 m/s to a stop within 10 s, by MATCH_RECOGNIZE",
+        stream=sql(QUERY, {"positions": positions}).with_columns(cell=h3_cell("latitude", "longitude", resolution=9)),
+        display=Display.points(
+            title="Emergency stops (SQL)",
+            labels=["stopped", "line", "vehicle_id", "speed", "duration", "deceleration"],
+            time_to_live="2m",
+        ),
+    )

@@ -2,7 +2,9 @@
 
 Of each vehicle the newest report in the window counts; its trip is looked up in a timetable (a GTFS feed) or asked for
 at a routing service. A vehicle whose final stop is not known takes no part; the counters `final_stop.*` tell how many
-reports had one. The second output counts pairs: from which cell vehicles are on the way to which.
+reports had one. Where neither is set, the timetable is that of the simulated fleet, for its vehicles only; reports of
+others are counted as `final_stop.no_timetable`. The second output counts pairs: from which cell vehicles are on the way
+to which.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from headrace.enrich import table
 from headrace.events import VehiclePosition
 from headrace.geo import h3_cell
 from headrace.stream import Display, Job, Output, Stream
-from headrace.time import bounded
+from headrace.transit.event_time import reported_time
 from headrace.transit.gtfs import FINAL_STOP, TRIP, Feed, final_stops
 from headrace.transit.routing import routing_service
-from headrace.transit.simulated_gtfs import simulated_final_stops
+from headrace.transit.simulated_gtfs import has_simulated_stop, simulated_final_stops
 from headrace.transit.topics import VEHICLE_POSITIONS
 from headrace.windows import count, latest, sliding
 
@@ -30,13 +32,19 @@ if TYPE_CHECKING:
 
 
 def job(settings: Settings) -> Job:
-    """Make the job with the source of final stops that is set."""
-    trips = (
+    """Make the job with the clock tolerance and the source of final stops that are set."""
+    located = (
         Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
-        .watermark(bounded("1s"), idle_after="30s")
-        .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
+        .watermark(reported_time(settings), idle_after="30s")
+        # Some vehicles send their route with blanks behind it, which no timetable has.
+        .with_columns(cell=h3_cell("latitude", "longitude", resolution=9), route=col("route").str.strip_chars())
         .filter(col("cell").is_not_null())
-        .enrich(final_stop(settings), on=TRIP)
+    )
+    if not (settings.transit.routing_url or settings.transit.gtfs):
+        # Real vehicles would meet trips of the simulated fleet, which has lines of the same names.
+        located = located.filter(has_simulated_stop("next_stop"), counted="final_stop.no_timetable")
+    trips = (
+        located.enrich(final_stop(settings), on=TRIP)
         .with_columns(way=pl.struct("cell", "final_cell"))
         .key_by("vehicle_id")
         .window(sliding("5min", every="5s"))

@@ -7,29 +7,37 @@ reports still move event time on.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from headrace.events import VehiclePosition
 from headrace.geo import h3_cell
 from headrace.stream import Display, Job, Stream
-from headrace.time import bounded
+from headrace.transit.event_time import reported_time
 from headrace.transit.topics import VEHICLE_POSITIONS
 from headrace.windows import count, latest, sliding
 
-job = Job(
-    name="vehicle-distribution",
-    description="Vehicles per H3 cell (resolution 9), by the newest position of each vehicle in the last 30 s",
-    stream=(
-        Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
-        .watermark(bounded("1s"), idle_after="30s")
-        .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
-        .filter(pl.col("cell").is_not_null())
-        .key_by("vehicle_id")
-        .window(sliding("30s", every="5s"))
-        .aggregate(cell=latest("cell"))
-        .key_by("cell")
-        .same_window()
-        .aggregate(vehicles=count())
-    ),
-    display=Display.cells("vehicles", unit="vehicles", title="Vehicles"),
-)
+if TYPE_CHECKING:
+    from headrace.config import Settings
+
+
+def job(settings: Settings) -> Job:
+    """Make the job with the clock tolerance that is set."""
+    return Job(
+        name="vehicle-distribution",
+        description="Vehicles per H3 cell (resolution 9), by the newest position of each vehicle in the last 30 s",
+        stream=(
+            Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
+            .watermark(reported_time(settings), idle_after="30s")
+            .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
+            .filter(pl.col("cell").is_not_null())
+            .key_by("vehicle_id")
+            .window(sliding("30s", every="5s"))
+            .aggregate(cell=latest("cell"))
+            .key_by("cell")
+            .same_window()
+            .aggregate(vehicles=count())
+        ),
+        display=Display.cells("vehicles", unit="vehicles", title="Vehicles"),
+    )

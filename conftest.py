@@ -1,0 +1,58 @@
+"""How many examples Hypothesis tries, in all tests and in the doctests of the sources.
+
+A test says how many examples it needs to be worth something, by `@settings(max_examples=...)` or by Hypothesis's own
+default of 100. A profile takes a share of that number, in every test alike: `--hypothesis-profile quick` a fifth for
+`make test-quick`, `half` for `make test`, `long` five times as many for `make test-long`; without one, the number that
+the test says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import is_hypothesis_test, settings
+
+if TYPE_CHECKING:
+    import pytest
+
+#: What Hypothesis tries if nobody says otherwise; the profiles count in shares of it.
+FULL = 100
+#: No profile goes below it, unless the test itself does.
+FEWEST = 5
+#: Where Hypothesis keeps the settings of a test; there is no public name for it.
+_SETTINGS = "_hypothesis_internal_use_settings"
+_EXPLICIT = "_hypothesis_internal_settings_applied"
+
+settings.register_profile("quick", max_examples=FULL // 5, deadline=None)
+settings.register_profile("half", max_examples=FULL // 2, deadline=None)
+settings.register_profile("long", max_examples=FULL * 5, deadline=None)
+
+
+def examples(wanted: int, profile: int) -> int:
+    """Tell how many examples to try.
+
+    Args:
+        wanted: How many the test wants.
+        profile: How many the profile tries of a test that says nothing.
+
+    >>> examples(200, 20), examples(12, 20), examples(3, 20), examples(40, 100), examples(40, 500)
+    (40, 5, 3, 40, 200)
+    """
+    return max(wanted * profile // FULL, min(wanted, FEWEST))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let explicit numbers of examples follow the profile; the cases of one parametrized test share a function."""
+    profile = settings.get_current_profile_name()
+    if profile not in ("quick", "half", "long"):
+        return
+    functions: dict[int, Any] = {}
+    for item in items:
+        test = getattr(item, "obj", None)
+        test = getattr(test, "__func__", test)
+        if test is not None and is_hypothesis_test(test) and hasattr(test, _EXPLICIT):
+            functions[id(test)] = test
+    for test in functions.values():
+        chosen: settings = getattr(test, _SETTINGS)
+        share = settings.get_profile(profile).max_examples
+        setattr(test, _SETTINGS, settings(chosen, max_examples=examples(chosen.max_examples, share)))

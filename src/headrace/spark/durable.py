@@ -1,0 +1,41 @@
+"""Files that survive a power cut: synced before they get their name, and the directory after it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace a file by a text, as a whole or not at all; when this returns, the text is on the disk.
+
+    Args:
+        path: The file.
+        text: What it holds from now on.
+    """
+    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Bring a file that somebody else has written to the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Bring the names in a directory to the disk: files that were made, renamed or removed there."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

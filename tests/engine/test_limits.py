@@ -1,0 +1,117 @@
+"""The bound on the state of a step: counted exactly, warned of, and refused beyond."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+from polars import col
+
+from headrace.cep import Pattern
+from headrace.cep.measures import last
+from headrace.engine import group
+from headrace.engine.limits import StateLimit, StateLimitError
+from headrace.engine.state import record_from_bytes
+from headrace.inprocess import Runner
+from headrace.stream import Stream
+from headrace.time import bounded
+from headrace.windows import count, session, sliding, tumbling
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def rows(keys: range, second: int, value: int = 0) -> pl.DataFrame:
+    return pl.DataFrame({"key": list(keys), "value": value}).with_columns(
+        event_time=pl.lit(START + timedelta(seconds=second))
+    )
+
+
+def source() -> Stream:
+    return Stream.rows("rows", {"key": pl.Int64, "value": pl.Int64}).watermark(bounded("0s")).key_by("key")
+
+
+def waiting() -> Stream:
+    pattern = Pattern.begin("a", col("value") == 0).followed_by("b", col("value") > 9).within("1h").skip("past_last")
+    return source().match(pattern).select(at=last("b.event_time"))
+
+
+STREAMS = {
+    "pattern": waiting,
+    "tumbling": lambda: source().window(tumbling("10s")).aggregate(n=count()),
+    "sliding": lambda: source().window(sliding("30s", every="10s"), allowed_lateness="20s").aggregate(n=count()),
+    "session": lambda: source().window(session("15s")).aggregate(n=count()),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_bytes_that_a_group_counts_are_those_of_its_segments(name: str) -> None:
+    runner = Runner(STREAMS[name](), key_groups=2)
+    for step in range(40):
+        runner.step(rows(range(step % 7, 40 + step), 4 * step, value=10 * (step % 3 == 2)))
+        for segments in runner.snapshot()[0]:
+            kept = sum(len(value) for key, value in segments.items() if key.startswith("op/"))
+            assert record_from_bytes(segments["clock"])["bytes"] == kept
+        runner = Runner(STREAMS[name](), key_groups=2, snapshot=runner.snapshot())
+
+
+def test_more_keys_than_the_bound_stop_the_job_with_what_to_do() -> None:
+    runner = Runner(waiting(), key_groups=1, state_limit=StateLimit(keys=100))
+    runner.step(rows(range(100), 0))
+    batch = runner.step(rows(range(1), 1, value=1))
+    assert batch.counts["state.keys"] == 100
+    assert batch.counts["state.bytes"] > 100
+    before = runner.snapshot()
+    runner.step(rows(range(100, 101), 2))  # waits for the watermark
+    with pytest.raises(StateLimitError) as caught:
+        runner.step(rows(range(1), 3, value=1))
+    assert "step 1 (pattern) keeps 101 keys (" in caught.value.message
+    assert "may have 100: its share of spark.max_state_keys" in caught.value.message
+    assert "Raise spark.max_state_keys" in caught.value.hint
+    again = Runner(waiting(), key_groups=1, snapshot=before, state_limit=StateLimit(keys=101))
+    again.step(rows(range(100, 101), 2))
+    assert again.step(rows(range(1), 3, value=1)).counts["state.keys"] == 101
+
+
+def take_steps(runner: Runner, steps: int) -> None:
+    for step in range(1, steps + 1):
+        runner.step(rows(range(500 * step), step))
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_more_bytes_than_the_bound_stop_any_step(name: str) -> None:
+    free = Runner(STREAMS[name](), key_groups=1, state_limit=StateLimit())
+    small = free.step(rows(range(10), 0)).counts["state.bytes"]
+    tight = Runner(STREAMS[name](), key_groups=1, state_limit=StateLimit(size=2 * small))
+    tight.step(rows(range(10), 0))
+    with pytest.raises(StateLimitError, match=r"bytes of state.* its share of spark\.max_state_bytes"):
+        take_steps(tight, 8)
+
+
+def test_keys_that_go_make_room() -> None:
+    runner = Runner(waiting(), key_groups=1, state_limit=StateLimit(keys=50))
+    for step in range(6):
+        runner.step(rows(range(50 * step, 50 * step + 50), 10 * step))
+        runner.step(rows(range(50 * step, 50 * step + 50), 10 * step + 1, value=10))
+        counts = runner.step(rows(range(1), 10 * step + 5, value=1)).counts
+        assert counts.get("state.keys", 0) == 0
+
+
+def test_from_four_fifths_of_the_bound_on_there_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    group._warn.cache_clear()
+    runner = Runner(waiting(), key_groups=1, state_limit=StateLimit(keys=100))
+    with caplog.at_level(logging.WARNING, logger="headrace.engine.group"):
+        runner.step(rows(range(79), 0))
+        runner.step(rows(range(79, 80), 1))
+        assert not caplog.records
+        runner.step(rows(range(1), 2, value=1))
+        runner.step(rows(range(1), 3, value=1))
+    assert [record.getMessage() for record in caplog.records] == [
+        "step 1 (pattern) keeps more than 80 % of the keys that it may in a key group; beyond the bound its job stops"
+    ]
+
+
+def test_each_key_group_may_keep_its_share() -> None:
+    assert StateLimit(10, 1_000).share(4) == StateLimit(3, 250)
+    assert StateLimit().share(4) == StateLimit()

@@ -1,0 +1,39 @@
+"""Clocks of vehicles that are ahead do not make the reports of other vehicles late."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from benchmarks.late_share import few_wrong_clocks, late_rows, whole_fleet
+
+from headrace.config import Settings, TransitSettings
+from headrace.transit.jobs import all_jobs
+from headrace.transit.topics import VEHICLE_POSITIONS
+
+ON_POSITIONS = ["emergency-stop-pattern", "emergency-stop-sql", "flow-direction", "vehicle-distribution"]
+
+
+@pytest.mark.parametrize("name", ON_POSITIONS)
+def test_four_wrong_clocks_of_200_make_nobody_late(name: str) -> None:
+    assert late_rows(all_jobs()[name], few_wrong_clocks(seconds=15)) == (15 * 200, 0)
+
+
+@pytest.mark.parametrize("name", ["emergency-stop-pattern", "emergency-stop-sql"])
+def test_in_a_whole_fleet_only_reports_that_were_under_way_for_long_are_late(name: str) -> None:
+    topics = whole_fleet()
+    lag = pl.col("ingestion_time") - pl.col("event_time")
+    old = topics[VEHICLE_POSITIONS].filter(lag > pl.duration(seconds=1)).height
+    read, late = late_rows(all_jobs()[name], topics)
+    assert read > 4_500
+    assert 0 < late <= old < read * 0.02
+
+
+def test_the_bound_can_be_widened() -> None:
+    job = all_jobs(Settings(transit=TransitSettings(clock_tolerance_ms=86_400_000)))["emergency-stop-pattern"]
+    read, late = late_rows(job, few_wrong_clocks(seconds=15))
+    assert late > read * 0.8, "a tolerance of a day is the behaviour without the bound"
+
+
+def test_every_job_of_the_application_has_the_bound() -> None:
+    bounds = [entry.strategy.clock_tolerance for job in all_jobs().values() for entry in job.pipeline.entries]
+    assert bounds == [0] * 6
