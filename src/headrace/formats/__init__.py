@@ -1,0 +1,1 @@
+"""Formats of records that others write: bytes to columns and back."""
