@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries, in all tests and in the doctests of the sources.
+"""How many examples Hypothesis tries, in all tests and in the doctests of the sources; which tests come last.
 
 A test says how many examples it needs to be worth something, by `@settings(max_examples=...)` or by Hypothesis's own
 default of 100. A profile takes a share of that number, in every test alike: `--hypothesis-profile quick` a fifth for
@@ -42,11 +42,14 @@ def examples(wanted: int, profile: int) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let explicit numbers of examples follow the profile; the cases of one parametrized test share a function."""
+    """Put browser tests last, and let explicit numbers of examples follow the profile."""
+    # Playwright leaves an event loop running in the main thread until the session ends; no test behind it could call
+    # `asyncio.run`.
+    items.sort(key=lambda item: "chromium" in getattr(item, "fixturenames", ()))
     profile = settings.get_current_profile_name()
     if profile not in ("quick", "half", "long"):
         return
-    functions: dict[int, Any] = {}
+    functions: dict[int, Any] = {}  # the cases of one parametrized test share a function
     for item in items:
         test = getattr(item, "obj", None)
         test = getattr(test, "__func__", test)

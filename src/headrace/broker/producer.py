@@ -375,7 +375,11 @@ class Producer:
             try:
                 self._client.poll(0.05)
             except (KafkaException, SystemError) as told:
-                return _cause(told)
+                cause = _cause(told)
+                if cause.code() != KafkaError._FATAL:  # noqa: SLF001
+                    return cause
+        if self._watch.fatal is None and self._failed is not None and self._failed.code() in _FENCED:
+            return self._failed  # the client lost its own error, but told a record's
         return self._watch.fatal or error
 
     def _topic_names(self) -> list[str]:
