@@ -104,6 +104,9 @@ def test_rows_of_every_type_come_back_as_they_were() -> None:
             "kind": pl.Series(["a", "b", None, "a"] * 10, dtype=pl.Enum(["a", "b"])),
             "list": [[1, None], None, [], [2]] * 10,
             "struct": [{"x": 1, "y": ["a"]}, None, {"x": None, "y": []}, {"x": 2, "y": None}] * 10,
+            "kinds": pl.Series([["a", None], None, [], ["b"]] * 10, dtype=pl.List(pl.Enum(["a", "b"]))),
+            "lines": pl.Series([["7"], None] * 20, dtype=pl.List(pl.Categorical)),
+            "stop": pl.Series([{"kind": "b"}, None] * 20, dtype=pl.Struct({"kind": pl.Enum(["a", "b"])})),
             "money": pl.Series([Decimal("1.50"), None] * 20, dtype=pl.Decimal(10, 2)),
             "nothing": pl.Series([None] * 40, dtype=pl.Null),
         }

@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 from polars.exceptions import PolarsError
 
+from headrace.engine.keyed_pages import storable
 from headrace.engine.state import frame_from_bytes, frame_to_bytes
 from headrace.errors import StateError
 
@@ -139,7 +140,8 @@ class Layout:
 
     @cached_property
     def _nested_schema(self) -> tuple[Any, bytes]:
-        arrow = self.schema.to_frame().select(self.nested).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+        empty = storable(self.schema.to_frame().select(self.nested))
+        arrow = empty.to_arrow(compat_level=pl.CompatLevel.oldest()).schema
         return arrow, arrow.serialize().to_pybytes()
 
     def encode(
@@ -236,7 +238,8 @@ class Layout:
         return PagedRows(fixed, tuple(texts), self._nested_rows(nested) if self.nested else None)
 
     def _nested_pages(self, nested: pl.DataFrame, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-        batch = nested.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
+        # Categories would be a dictionary, for which a batch alone has no room.
+        batch = storable(nested).rechunk().to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
         pages = []
         for start, end in zip(starts, ends, strict=True):
             own = batch.slice(start, end - start).to_batches() if end > start else []

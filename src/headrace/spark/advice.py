@@ -79,8 +79,11 @@ class AdviceFile:
             self._written = advice
 
     def read(self) -> Advice | None:
-        """Tell the newest advice; None if there is none."""
+        """Tell the newest advice; None if there is none, or none that can be read.
+
+        It is not synced, and another version may have written it: a run must not fail for a lack of advice.
+        """
         try:
             return Advice(**json.loads(self._path.read_text()))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, TypeError):
             return None
