@@ -135,16 +135,30 @@ class Consumer:
                 TopicPartition(p.topic, p.partition, start.get((p.topic, p.partition), OFFSET_BEGINNING))
                 for p in partitions
             ]
-        if start == "beginning" or start == "end":
-            place = OFFSET_BEGINNING if start == "beginning" else OFFSET_END
-            return [TopicPartition(p.topic, p.partition, place) for p in partitions]
-        # Kafka looks for the first record that is not older, in milliseconds: round up, not to get one that is.
-        milliseconds = -(-start // 1000)
-        asked = [TopicPartition(p.topic, p.partition, milliseconds) for p in partitions]
+        if start == "beginning":
+            return [TopicPartition(p.topic, p.partition, OFFSET_BEGINNING) for p in partitions]
         try:
-            return list(self._client.offsets_for_times(asked, timeout=15))
+            ends = self._ends(partitions)
+            if start == "end":
+                return ends
+            # Kafka looks for the first record that is not older, in milliseconds: round up, not to get one that is.
+            milliseconds = -(-start // 1000)
+            asked = [TopicPartition(p.topic, p.partition, milliseconds) for p in partitions]
+            found = self._client.offsets_for_times(asked, timeout=15)
         except KafkaException as error:
             raise self._watch.explain(kafka_error(error)) from error
+        # No record is so new yet: begin where the partition ended before the question.
+        return [end if place.offset == OFFSET_END else place for place, end in zip(found, ends, strict=True)]
+
+    def _ends(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Tell where partitions end now.
+
+        The client itself would look for an end when it begins to fetch, and skip what was written in between.
+        """
+        return [
+            TopicPartition(p.topic, p.partition, self._client.get_watermark_offsets(p, timeout=15)[1])
+            for p in partitions
+        ]
 
     def read(self, *, limit: int = 1000, timeout: float = 1.0) -> list[Record]:
         """Read what is there.
