@@ -48,6 +48,31 @@ def test_without_a_display_the_columns_decide(schema: dict[str, pl.DataType], ki
     assert [value.column for value in found.values] == values
 
 
+END = {"window_end": pl.Datetime("us", "UTC")}
+
+
+@pytest.mark.parametrize(
+    ("schema", "keys", "kinds", "values"),
+    [
+        ({"n": pl.Int64(), **END}, [], ["number"], ["n"]),
+        ({"n": pl.Int64()}, [], ["number"], ["n"]),
+        ({"n": pl.Int64(), "m": pl.Int64()}, [], ["table"], []),
+        ({"depot": pl.String(), "n": pl.Int64(), **END}, ["depot"], ["bars", "series"], ["n"]),
+        ({"depot": pl.Int64(), "n": pl.Int64(), **END}, ["depot"], ["bars", "series"], ["n"]),
+        ({"depot": pl.String(), "n": pl.Int64(), "p": pl.Float64(), **END}, ["depot"], ["bars", "series"], ["n", "p"]),
+        ({"depot": pl.String(), "n": pl.Int64()}, ["depot"], ["table"], []),
+        ({"depot": pl.String(), "n": pl.Int64(), "last": pl.String(), **END}, ["depot"], ["table"], []),
+        ({"depot": pl.String(), **END}, ["depot"], ["table"], []),
+    ],
+)
+def test_results_without_a_place_choose_their_views(
+    schema: dict[str, pl.DataType], keys: list[str], kinds: list[str], values: list[str]
+) -> None:
+    found = Display.fitting(schema, keys=keys)
+    assert [view.kind for view in found.all_views] == kinds
+    assert all([value.column for value in view.values] == values for view in found.all_views)
+
+
 def test_window_columns_are_not_taken_for_values() -> None:
     assert [value.column for value in Job("bare", counted()).picture.values] == ["n"]
 
@@ -74,6 +99,10 @@ def test_a_display_that_does_not_fit_is_refused_with_the_job(display: Display, m
     [
         (lambda: Display.cells(), "needs a value column"),
         (lambda: Display.chart(), "needs a value column"),
+        (lambda: Display.bars(), "needs a value column"),
+        (lambda: Display.bars("n", top=0), "the top 0 keys"),
+        (lambda: Display.table().beside(Display.cells("n")), "cells stands beside another"),
+        (lambda: Display.table().beside(Display.bars("n", time_to_live="1m")), "how long results stay"),
         (lambda: Display.cells("n", "n"), "twice"),
         (lambda: Display.cells("n", domain=(5, 5)), "is empty"),
         (lambda: Display.points(time_to_live="0s"), "must be positive"),

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from headrace.stream.display import Kind  # noqa: TC001 - read by pydantic
+
 
 class Value(BaseModel):
     """A column that can be shown as the value of a picture."""
@@ -13,6 +15,16 @@ class Value(BaseModel):
     column: str
     label: str
     unit: str
+
+
+class View(BaseModel):
+    """One way in which a job's results are shown."""
+
+    kind: Kind
+    values: list[Value]
+    labels: list[str]
+    top: int | None = Field(description="How many keys it shows; null on a map, which shows all.")
+    title: str
 
 
 class Column(BaseModel):
@@ -42,7 +54,7 @@ class JobAnswer(BaseModel):
     topic: str
     windows: str
     step: int | None
-    kind: Literal["cells", "arcs", "edges", "points", "table", "chart"]
+    kind: Kind
     keys: list[str]
     cell: str | None
     target: str | None
@@ -56,6 +68,7 @@ class JobAnswer(BaseModel):
     legend: str
     time_to_live: int
     each: bool
+    views: list[View]
     status: JobStatus
 
 

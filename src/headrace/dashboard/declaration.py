@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
 
-from headrace.engine.operator import (
-    IS_RETRACTION,
-    PANE_INDEX,
-    PANE_IS_LAST,
-    PANE_MODE,
-    PANE_TIMING,
-    WINDOW_END,
-    WINDOW_START,
-)
 from headrace.stream import Display
-from headrace.stream.display import Kind
+from headrace.stream.display import FRAME, Kind
 from headrace.stream.pipeline import compile_plan
 from headrace.time.duration import MILLISECOND, SECOND
 from headrace.windows.assigners import Aligned
@@ -33,9 +24,6 @@ ColumnType = Literal["number", "text", "time", "duration", "boolean", "cell", "l
 DEFAULT_TIME_TO_LIVE = 5 * SECOND
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
-_FRAME = frozenset(
-    {"event_time", WINDOW_START, WINDOW_END, PANE_INDEX, PANE_TIMING, PANE_IS_LAST, PANE_MODE, IS_RETRACTION}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +83,7 @@ class Declaration:
     @property
     def number_columns(self) -> tuple[str, ...]:
         """The columns whose history is kept: what can be shown, or all numbers of a table."""
-        shown = tuple(value.column for value in self.display.values)
+        shown = tuple(dict.fromkeys(value.column for view in self.display.all_views for value in view.values))
         return shown or tuple(column.name for column in self.value_columns if column.type == "number")
 
     @property
@@ -120,7 +108,7 @@ class Declaration:
             "target": display.target,
             "latitude": display.latitude,
             "longitude": display.longitude,
-            "values": [{"column": value.column, "label": value.label, "unit": value.unit} for value in display.values],
+            "values": _values(display),
             "labels": list(display.labels),
             "columns": [{"name": column.name, "type": column.type} for column in self.columns],
             "scale": display.scale,
@@ -128,7 +116,22 @@ class Declaration:
             "legend": display.legend,
             "time_to_live": self.time_to_live // MILLISECOND,
             "each": display.each,
+            "views": [_view(view) for view in display.all_views],
         }
+
+
+def _values(display: Display) -> list[dict[str, str]]:
+    return [{"column": value.column, "label": value.label, "unit": value.unit} for value in display.values]
+
+
+def _view(display: Display) -> dict[str, Any]:
+    return {
+        "kind": display.kind,
+        "values": _values(display),
+        "labels": list(display.labels),
+        "top": display.shown_keys,
+        "title": display.title,
+    }
 
 
 def declare(job: Job) -> Declaration:
@@ -188,8 +191,8 @@ def _declaration(
         step=step,
         keys=keys,
         display=display,
-        columns=tuple(Column(told, _type(told, kind, cells)) for told, kind in schema.items() if told not in _FRAME),
-        schema=pl.Schema({told: kind for told, kind in schema.items() if told not in _FRAME}),
+        columns=tuple(Column(told, _type(told, kind, cells)) for told, kind in schema.items() if told not in FRAME),
+        schema=pl.Schema({told: kind for told, kind in schema.items() if told not in FRAME}),
         time_to_live=lives,
     )
 

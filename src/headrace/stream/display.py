@@ -10,7 +10,11 @@ code in the front end:
 | `edges` | arrows from a cell to its neighbour | `cell`, `target` |
 | `points` | pulsing points, and a list of them | `latitude`, `longitude` |
 | `table` | a row per key | none |
-| `chart` | lines over time, one per key | none |
+| `bars` | the keys with the greatest values, as bars | none |
+| `series`, `chart` | lines over time, one per key | none |
+| `number` | single numbers, one per key | none |
+
+A job may have further views beside the first: `Display.bars("scans", top=10).beside(Display.series("scans"))`.
 
 It is a frozen description: nothing in here draws or knows about browsers.
 
@@ -20,12 +24,20 @@ Shown(column='p90', label='p90', unit='s')
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from headrace.engine.operator import PANE_INDEX
+from headrace.engine.operator import (
+    IS_RETRACTION,
+    PANE_INDEX,
+    PANE_IS_LAST,
+    PANE_MODE,
+    PANE_TIMING,
+    WINDOW_END,
+    WINDOW_START,
+)
 from headrace.errors import PlanError
 from headrace.time.duration import micros
 
@@ -33,8 +45,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import timedelta
 
-Kind = Literal["cells", "arcs", "edges", "points", "table", "chart"]
+Kind = Literal["cells", "arcs", "edges", "points", "table", "chart", "bars", "series", "number"]
 Scale = Literal["sequential", "diverging"]
+
+#: Columns that every result may have: its time, its window and its pane.
+FRAME = frozenset(
+    {"event_time", WINDOW_START, WINDOW_END, PANE_INDEX, PANE_TIMING, PANE_IS_LAST, PANE_MODE, IS_RETRACTION}
+)
+#: The kinds that show one value column of each key.
+_VALUED: tuple[Kind, ...] = ("cells", "arcs", "edges", "chart", "bars", "series", "number")
+#: Keys that a view of a kind shows, unless the job says otherwise; a table shows 200.
+_TOP: dict[Kind, int] = {"bars": 10, "series": 4, "chart": 4, "number": 12, "table": 200}
+#: More than this is neither read nor drawn.
+MOST_TOP = 200
 
 #: Columns that say where a result is, by the names that jobs use.
 CELL, LATITUDE, LONGITUDE = "cell", "latitude", "longitude"
@@ -78,6 +101,8 @@ class Display:
         time_to_live: For how long a value stays, in microseconds: after the end of its window, or after its event time
             where there is no window. None: 5 s after the window, or one step of the windows if that is longer.
         each: Whether every result is a thing of its own (an emergency stop) instead of the newest value of its key.
+        top: How many keys a view without a place shows: those with the greatest values, or the newest rows of a table.
+        views: Further views of the same results, without a place; see `beside`.
     """
 
     kind: Kind
@@ -93,15 +118,19 @@ class Display:
     domain: tuple[float, float] | None = None
     time_to_live: int | None = None
     each: bool = False
+    top: int | None = None
+    views: tuple[Display, ...] = ()
 
     def __post_init__(self) -> None:
         if self.domain is not None and not self.domain[0] < self.domain[1]:
             raise PlanError(f"display domain {self.domain} is empty", hint="Give (least, greatest).")
         if self.time_to_live is not None and self.time_to_live <= 0:
             raise PlanError("a display's time to live must be positive", hint='Give a duration such as "2m".')
-        if self.kind in ("cells", "arcs", "edges", "chart") and not self.values:
+        if self.top is not None and not 1 <= self.top <= MOST_TOP:
+            raise PlanError(f"a display shows the top {self.top} keys", hint=f"Give a number from 1 to {MOST_TOP}.")
+        if self.kind in _VALUED and not self.values:
             raise PlanError(
-                f"a display of {self.kind} needs a value column", hint='Name it: Display.cells("vehicles").'
+                f"a display of {self.kind} needs a value column", hint=f'Name it: Display.{self.kind}("count", ...).'
             )
         names = [shown.column for shown in self.values]
         if len(set(names)) < len(names):
@@ -247,25 +276,136 @@ class Display:
             time_to_live=_micros(time_to_live),
         )
 
+    @classmethod
+    def series(
+        cls,
+        *values: str | Shown,
+        top: int | None = None,
+        unit: str = "",
+        title: str = "",
+        legend: str = "",
+        labels: Iterable[str] = (),
+        time_to_live: str | timedelta | None = None,
+    ) -> Display:
+        """Lines over time, one for each of the `top` keys (4 if not given)."""
+        return cls(
+            kind="series",
+            values=_shown(values, unit),
+            top=top,
+            title=title,
+            legend=legend,
+            labels=tuple(labels),
+            time_to_live=_micros(time_to_live),
+        )
+
+    @classmethod
+    def bars(
+        cls,
+        *values: str | Shown,
+        top: int | None = None,
+        unit: str = "",
+        title: str = "",
+        legend: str = "",
+        labels: Iterable[str] = (),
+        time_to_live: str | timedelta | None = None,
+    ) -> Display:
+        """A bar for each of the `top` keys with the greatest values (10 if not given)."""
+        return cls(
+            kind="bars",
+            values=_shown(values, unit),
+            top=top,
+            title=title,
+            legend=legend,
+            labels=tuple(labels),
+            time_to_live=_micros(time_to_live),
+        )
+
+    @classmethod
+    def number(
+        cls,
+        *values: str | Shown,
+        top: int | None = None,
+        unit: str = "",
+        title: str = "",
+        legend: str = "",
+        labels: Iterable[str] = (),
+        time_to_live: str | timedelta | None = None,
+    ) -> Display:
+        """A single number; one for each of the `top` keys (12 if not given) where the results have keys."""
+        return cls(
+            kind="number",
+            values=_shown(values, unit),
+            top=top,
+            title=title,
+            legend=legend,
+            labels=tuple(labels),
+            time_to_live=_micros(time_to_live),
+        )
+
+    # ---------------------------------------------------------------- several views of the same results
+
+    def beside(self, *views: Display) -> Display:
+        """Show the same results in further ways.
+
+        The first display decides how long values stay and where they are; the others have no place.
+
+        >>> shown = Display.bars("scans", top=5).beside(Display.series("scans"), Display.table())
+        >>> [view.kind for view in shown.all_views]
+        ['bars', 'series', 'table']
+
+        Raises:
+            PlanError: A further view has a place, a time to live or views of its own.
+        """
+        for view in views:
+            if view.cell or view.latitude:
+                raise PlanError(f"a view of {view.kind} stands beside another one", hint="Put the map first.")
+            if view.time_to_live is not None or view.each or view.views:
+                raise PlanError(
+                    f"a further view of {view.kind} says how long results stay, or has views of its own",
+                    hint="Say time_to_live and each in the first display, and name all views in one beside(...).",
+                )
+        return replace(self, views=(*self.views, *views))
+
+    @property
+    def all_views(self) -> tuple[Display, ...]:
+        """The display itself and the views beside it."""
+        return (self, *self.views)
+
+    @property
+    def shown_keys(self) -> int | None:
+        """How many keys the view shows; None on a map, which shows all."""
+        return self.top if self.top is not None else _TOP.get(self.kind)
+
     # ---------------------------------------------------------------- with a job's columns
 
     @classmethod
     def fitting(cls, schema: Mapping[str, pl.DataType], *, keys: Iterable[str] = ()) -> Display:
         """Choose a display by the columns of the results, for a job that declares none.
 
-        A column `cell` makes cells, `latitude` and `longitude` make points, anything else is a table.
+        A column `cell` makes cells, `latitude` and `longitude` make points. Without a place, a single number makes a
+        number, keys with numbers per window make bars and curves, anything else is a table.
 
         >>> Display.fitting({"cell": pl.UInt64(), "vehicles": pl.Int64()}).kind
         'cells'
-        >>> Display.fitting({"vehicle_id": pl.String(), "n": pl.Int64()}).kind
+        >>> Display.fitting({"depot": pl.String(), "n": pl.Int64()}).kind
         'table'
+        >>> windowed = {"depot": pl.String(), "n": pl.Int64(), "window_end": pl.Datetime("us", "UTC")}
+        >>> [view.kind for view in Display.fitting(windowed, keys=["depot"]).all_views]
+        ['bars', 'series']
         """
+        keys = tuple(keys)
         places = {CELL, LATITUDE, LONGITUDE, PANE_INDEX, *keys}
         numbers = [name for name, kind in schema.items() if kind.is_numeric() and name not in places]
         if LATITUDE in schema and LONGITUDE in schema and _is_number(schema, LATITUDE, LONGITUDE):
             return cls.points()
         if schema.get(CELL) in (pl.UInt64, pl.String) and numbers:
             return cls.cells(*numbers)
+        own = [name for name in schema if name not in FRAME and name not in keys]
+        if own and own == numbers:
+            if not keys and len(own) == 1:
+                return cls.number(*own)
+            if keys and WINDOW_END in schema:
+                return cls.bars(*own).beside(cls.series(*own))
         return cls.table()
 
     def check(self, schema: Mapping[str, pl.DataType], *, job: str) -> None:
@@ -274,6 +414,8 @@ class Display:
         Raises:
             PlanError: A column is missing or has a type that cannot be shown so.
         """
+        for view in self.views:
+            view.check(schema, job=job)
         shown = tuple(value.column for value in self.values)
         places = [name for name in (self.cell, self.target, self.latitude, self.longitude) if name is not None]
         for name in (*shown, *places, *self.labels):
