@@ -39,6 +39,24 @@ def pick(names: Iterable[str], settings: Settings | None = None) -> list[Job]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
+def pick_placed(words: Iterable[str], settings: Settings | None = None) -> list[Job]:
+    """The jobs that words name, each once: by name, or by where they are (`jobs.py:late`, `parcels.jobs`).
+
+    Raises:
+        HeadraceError: There is no such job, file or module, or it cannot be imported.
+    """
+    from headrace.config import Settings
+    from headrace.registry import is_job_file, load_jobs
+
+    found: dict[str, Job] = {}
+    for word in words:
+        placed = is_job_file(word)
+        for job in load_jobs(word, settings or Settings()).chosen if placed else pick([word], settings):
+            if found.setdefault(job.name, job) is not job:
+                raise UsageError(f"two different jobs are named {job.name!r}", hint="Give one of them another name.")
+    return list(found.values())
+
+
 def complete_job(incomplete: str) -> list[tuple[str, str]]:
     """Names and descriptions for the shell's completion."""
     return [(name, job.description) for name, job in known_jobs().items() if name.startswith(incomplete)]
@@ -60,18 +78,26 @@ def _facts(job: Job) -> dict[str, object]:
 def jobs(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[JOB]", help="Explain this one.", autocompletion=complete_job, show_default=False),
+        typer.Argument(
+            metavar="[JOB]",
+            help="Explain this one, or those of a file or module: jobs.py:late.",
+            autocompletion=complete_job,
+            show_default=False,
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
     """List the jobs with their windows and topics, or explain one."""
     if name is not None:
-        job = pick([name])[0]
+        found = pick_placed([name])
         if json:
-            terminal.document({**_facts(job), "plan": job.explain()})
-        else:
+            shown = [{**_facts(job), "plan": job.explain()} for job in found]
+            terminal.document(shown[0] if len(shown) == 1 else shown)
+            return
+        for job in found:
             terminal.line(job.explain())
-            terminal.note(f"Run it: headrace run {job.name}    See its results: headrace tail {job.result_topic}")
+            if job.name == name:
+                terminal.note(f"Run it: headrace run {name}    See its results: headrace tail {job.result_topic}")
         return
     known = known_jobs()
     if json:

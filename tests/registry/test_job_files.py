@@ -1,0 +1,79 @@
+"""Jobs outside the source tree, by path and by module; what is wrong with them is said with its place."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace.cli.main import app
+from headrace.config import Settings
+from headrace.errors import HeadraceError
+from headrace.registry import load_jobs
+
+JOB = """
+import polars as pl
+from headrace import Job, Stream
+from headrace.time import bounded
+from headrace.windows import count, tumbling
+scans = Stream.topic("scans", schema={"depot": pl.String}).watermark(bounded("1s"))
+late = Job("late-scans", scans.key_by("depot").window(tumbling("10s")).aggregate(scans=count()))
+"""
+TWO = JOB + "other = Job('late-scans', late.stream)\n"
+
+
+@pytest.fixture(autouse=True)
+def _own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0].startswith("parcel"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    "word", ["parcels.py", "parcels.py:late", "./parcels.py:late-scans", "parcels:late", "parcels:late-scans"]
+)
+def test_a_job_is_found_by_where_it_is(word: str) -> None:
+    Path("parcels.py").write_text(JOB)
+    assert [job.name for job in load_jobs(word, Settings()).chosen] == ["late-scans"]
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "said"),
+    [
+        (JOB, "parcel.py", "there is no file"),
+        (JOB, "parcel.jobs", "there is no module 'parcel.jobs'"),
+        (JOB, "parcels.py:late-scan", "Did you mean parcels.py:late-scans?"),
+        ("1 / 0\n", "parcels.py", "parcels.py:1: 1 / 0"),
+        ("def f(:\n", "parcels.py", "parcels.py:1"),
+        ("import parcels_missing\n", "parcels.py", "No module named 'parcels_missing'"),
+        ("x = 1\n", "parcels.py", "there is no job in parcels.py"),
+        (TWO, "parcels.py", "two jobs named 'late-scans'"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, word: str, said: str) -> None:
+    Path("parcels.py").write_text(text)
+    with pytest.raises(HeadraceError) as problem:
+        load_jobs(word, Settings())
+    assert said in str(problem.value)
+
+
+def test_a_function_makes_a_job_from_the_settings() -> None:
+    Path("parcels.py").write_text(JOB.replace("late = Job(", "def job(settings): return Job("))
+    assert list(load_jobs("parcels.py", Settings()).jobs) == ["late-scans"]
+
+
+def test_commands_take_a_job_by_its_file() -> None:
+    Path("parcels.py").write_text(JOB)
+    told = CliRunner().invoke(app, ["jobs", "parcels.py:late"])
+    assert told.exit_code == 0
+    assert "late-scans" in told.output
+    rights = CliRunner().invoke(app, ["rights", "parcels.py", "--json"])
+    assert rights.exit_code == 0
+    assert "scans" in rights.output
+    assert CliRunner().invoke(app, ["jobs", "parcels.py:nothing"]).exit_code == 2
