@@ -54,6 +54,8 @@ class Reason(StrEnum):
     """The type of the details is not registered."""
     MALFORMED_DETAILS = "malformed_details"
     """The details are no message of the type they say."""
+    WRONG_TYPE = "wrong_type"
+    """A field of a record that others wrote has another type than its column."""
     NO_JSON_FORM = "no_json_form"
     """A tool was to show as JSON what JSON cannot say; never on a topic."""
 
