@@ -1,13 +1,14 @@
 """The public test kit: scripted streams, contract tests, property strategies, conformance cases.
 
 - `Harness` and `run_script` drive a window operator step by step (`headrace.testing.script`).
-- `check_assigner` puts windows of your own through what the engine relies on (`headrace.testing.contracts`).
+- `check_assigner` and `check_format` put windows and formats of your own through what the engine relies on
+  (`headrace.testing.contracts`).
 - `headrace.testing.strategies` draws streams, batches, watermarks and restarts for Hypothesis.
 - `python -m headrace.testing.conformance FILE...` runs the cases of other engines' suites.
 """
 
 from headrace.testing.case import CaseResult
-from headrace.testing.contracts import ContractError, check_assigner
+from headrace.testing.contracts import ContractError, check_assigner, check_format
 from headrace.testing.script import Driver, Harness, ScriptError, event_frame, run_script
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Harness",
     "ScriptError",
     "check_assigner",
+    "check_format",
     "event_frame",
     "run_script",
 ]
