@@ -20,7 +20,7 @@ ARGS ?=
 
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: help run test test-quick test-long test-pythons lint types format bench peers chaos jars lock clean java mosquitto chromium setup setup-dev \
+.PHONY: help run test test-quick test-long test-pythons lint types format dist bench peers chaos jars lock clean java mosquitto chromium setup setup-dev \
 	frontend frontend-check page screenshots
 
 help: ## Show this list
@@ -57,6 +57,9 @@ lint: setup-dev ## Check style, types and the layers
 
 format: setup-dev ## Bring the code into the common form
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+dist: setup-dev frontend ## Build the wheel and the sdist into dist/, from locked build tools
+	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
 
 frontend: $(STATIC)/index.html ## Build the page of the dashboard (Node.js comes with it if there is none)
 

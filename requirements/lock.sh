@@ -5,6 +5,6 @@ uv="$1"
 cd "$(dirname "$0")/.."
 options=(--quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url "${@:2}")
 "$uv" pip compile "${options[@]}" --extra dev pyproject.toml --output-file requirements/dev.txt
-"$uv" pip compile "${options[@]}" --constraint requirements/dev.txt pyproject.toml --output-file requirements/run.txt
+"$uv" pip compile "${options[@]}" --constraint requirements/dev.txt --extra all pyproject.toml --output-file requirements/run.txt
 "$uv" pip compile "${options[@]}" --constraint requirements/dev.txt requirements/build.in --output-file requirements/build.txt
 "$uv" pip compile "${options[@]}" requirements/node.in --output-file requirements/node.txt

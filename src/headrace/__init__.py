@@ -1,9 +1,9 @@
 """Headrace: live answers from event streams, in Python.
 
 `Stream` describes what is to be computed, `Job` gives it a name and a result topic. `headrace.inprocess` runs a stream
-in this process, `headrace.spark` on Spark. What a stream is made of is in `headrace.windows` (windows, triggers,
-aggregates), `headrace.time` (watermarks) and `headrace.cep` (patterns); `sql` runs MATCH_RECOGNIZE over
-frames and streams.
+in this process, `headrace.spark` on Spark. A first job needs `headrace` for streams, windows and watermarks,
+`headrace.windows` for triggers and aggregates, `headrace.patterns` for patterns, and `headrace.formats` for records
+that others write; `sql` runs MATCH_RECOGNIZE over frames and streams.
 """
 
 from __future__ import annotations
@@ -12,24 +12,72 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.cep import Pattern
-    from headrace.stream import Job, Stream
+    from headrace.errors import HeadraceError
+    from headrace.patterns import Pattern
+    from headrace.stream import Display, Job, Output, Stream
     from headrace.stream.sql import sql
+    from headrace.time import ascending, bounded, percentile, perfect, punctuated
+    from headrace.windows import count_window, delta, global_, punctuation, session, sliding, tumbling
 
-__all__ = ["Job", "Pattern", "Stream", "sql"]
+    __version__: str
+
+__all__ = [
+    "Stream",
+    "Job",
+    "Output",
+    "Display",
+    "Pattern",
+    "sql",
+    "ascending",
+    "bounded",
+    "percentile",
+    "perfect",
+    "punctuated",
+    "tumbling",
+    "sliding",
+    "session",
+    "global_",
+    "count_window",
+    "delta",
+    "punctuation",
+    "HeadraceError",
+    "__version__",
+]
 
 # Looked up when they are used: the command line and Spark's workers import parts of the package and should not pay for
 # all of it.
 _HOMES = {
-    "Job": ("headrace.stream", "Job"),
-    "Pattern": ("headrace.cep", "Pattern"),
-    "Stream": ("headrace.stream", "Stream"),
-    "sql": ("headrace.stream.sql", "sql"),
+    "Stream": "headrace.stream",
+    "Job": "headrace.stream",
+    "Output": "headrace.stream",
+    "Display": "headrace.stream",
+    "Pattern": "headrace.patterns",
+    "sql": "headrace.stream.sql",
+    "ascending": "headrace.time",
+    "bounded": "headrace.time",
+    "percentile": "headrace.time",
+    "perfect": "headrace.time",
+    "punctuated": "headrace.time",
+    "tumbling": "headrace.windows",
+    "sliding": "headrace.windows",
+    "session": "headrace.windows",
+    "global_": "headrace.windows",
+    "count_window": "headrace.windows",
+    "delta": "headrace.windows",
+    "punctuation": "headrace.windows",
+    "HeadraceError": "headrace.errors",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("headrace")
     if name not in _HOMES:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

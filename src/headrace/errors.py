@@ -74,6 +74,29 @@ class EnvironmentProblem(HeadraceError, OSError):  # noqa: N818 - `EnvironmentEr
         return HeadraceError.__str__(self)
 
 
+class MissingExtraError(HeadraceError, ImportError):
+    """A part of Headrace is used whose packages are not installed; `hint` has the command that installs them.
+
+    Args:
+        message: What needs which packages.
+        extras: The names of the extras that have them.
+    """
+
+    exit_code = ExitCode.ENVIRONMENT
+
+    def __init__(self, message: str, *, extras: tuple[str, ...]) -> None:
+        self.extras = extras
+        super().__init__(message, hint=f"Install it: pip install 'headrace[{','.join(extras)}]'")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _missing_extra, (self.message, self.extras)
+
+
+def _missing_extra(message: str, extras: tuple[str, ...]) -> MissingExtraError:
+    """Rebuild a pickled error: its options are keyword-only."""
+    return MissingExtraError(message, extras=extras)
+
+
 class BrokerError(HeadraceError, ConnectionError):
     """Kafka cannot be started, reached or used."""
 

@@ -19,6 +19,10 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from headrace.extras import require
+
+require("geo", by="headrace.geo")
+
 import h3ronpy
 import numpy as np
 import polars as pl

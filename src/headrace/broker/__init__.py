@@ -13,6 +13,10 @@ Spark needs the jars of its Kafka connector, and the same connection:
 
 from __future__ import annotations
 
+from headrace.extras import require
+
+require("kafka", by="headrace.broker")
+
 from headrace.broker.connection import SPARK_REDACTION, Connection
 from headrace.broker.consumer import Consumer, Record
 from headrace.broker.datadir import BrokerState, DataDirectory

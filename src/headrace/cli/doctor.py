@@ -24,6 +24,7 @@ import typer
 from headrace.cli import terminal
 from headrace.cli.options import Bootstrap, Globals, Json
 from headrace.errors import EnvironmentProblem, ExitCode, HeadraceError
+from headrace.extras import missing
 
 if TYPE_CHECKING:
     from headrace.config import Settings
@@ -91,10 +92,14 @@ def check_python(environ: Mapping[str, str]) -> Finding:
 def check_packages() -> Finding:
     """Packages whose wrong version fails late and in strange ways."""
     name = "Python packages"
-    try:
-        spark, pandas = metadata.version("pyspark"), metadata.version("pandas")
-    except metadata.PackageNotFoundError as error:
-        return Finding(name, "FAIL", f"{error.name} is not installed", "Install Headrace again with its requirements.")
+    if missing("spark"):
+        return Finding(
+            name,
+            "WARN",
+            f"not installed: {', '.join(missing('spark'))}; jobs run in process only",
+            "To run on Spark and Kafka: pip install 'headrace[spark]'",
+        )
+    spark, pandas = metadata.version("pyspark"), metadata.version("pandas")
     if spark != "4.2.0" or int(pandas.partition(".")[0]) >= 3:
         return Finding(
             name,
@@ -280,14 +285,18 @@ def _synchronised() -> bool | None:
 
 def check_all(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     """Run every check."""
-    checks: list[Callable[[], Finding]] = [
-        lambda: Finding("Settings", "OK", str(settings.file) if settings.file else "no file, all defaults"),
-        lambda: check_python(environ),
-        check_packages,
+    distributed: list[Callable[[], Finding]] = [
         lambda: check_java(environ),
         lambda: check_jars(settings),
         lambda: check_port(settings),
         lambda: check_memory(settings),
+    ]
+    checks: list[Callable[[], Finding]] = [
+        lambda: Finding("Settings", "OK", str(settings.file) if settings.file else "no file, all defaults"),
+        lambda: check_python(environ),
+        check_packages,
+        # The broker and Spark; the in-process engine needs none of it.
+        *([] if missing("spark") else distributed),
         lambda: check_disk(settings),
         check_files,
         check_host,

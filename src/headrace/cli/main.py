@@ -39,8 +39,10 @@ from headrace.cli import (
     version,
     watermarks,
 )
+from headrace.cli.needs import checked
 from headrace.cli.options import Globals
 from headrace.errors import ExitCode, HeadraceError
+from headrace.extras import explain
 
 EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 wrong settings, 4 this machine lacks something (headrace doctor), "
@@ -87,16 +89,26 @@ class HeadraceGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except HeadraceError as problem:
-            if ctx.params.get("debug"):
-                terminal.err.print_exception()
-            terminal.error(problem)
-            raise typer.Exit(int(problem.exit_code)) from None
+            raise self._ended(ctx, problem) from None
+        except ModuleNotFoundError as error:
+            missing = explain(error)
+            if missing is None:
+                raise
+            raise self._ended(ctx, missing) from None
         except KeyboardInterrupt:
             raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
         except BrokenPipeError:
             # The reader (`head`, `less`) has seen enough. What is still buffered must not raise again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(int(ExitCode.OK)) from None
+
+    @staticmethod
+    def _ended(ctx: Any, problem: HeadraceError) -> typer.Exit:
+        """Print an error; returns the exit that it becomes."""
+        if ctx.params.get("debug"):
+            terminal.err.print_exception()
+        terminal.error(problem)
+        return typer.Exit(int(problem.exit_code))
 
 
 app = typer.Typer(
@@ -158,7 +170,7 @@ for _name, _command in _COMMANDS.items():
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_name)
     else:
-        app.command(_name)(_command)
+        app.command(_name)(checked(_name, _command))
 
 
 def main() -> None:

@@ -14,3 +14,9 @@
 
 The protocol is described in docs/dashboard-protocol.md.
 """
+
+from __future__ import annotations
+
+from headrace.extras import require
+
+require("dashboard", by="headrace.dashboard")

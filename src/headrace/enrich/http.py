@@ -24,6 +24,7 @@ from headrace.enrich.lookup import found
 from headrace.enrich.service import CallError, Limits, service
 from headrace.enrich.values import check_gives, frame_of, plain_schema
 from headrace.errors import PlanError
+from headrace.extras import require
 from headrace.time.duration import micros
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def http(
         cool_down: For how long nobody is asked then.
         max_bytes: The largest answer that is read, unpacked.
     """
+    require("http", by="headrace.enrich.http")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise PlanError(

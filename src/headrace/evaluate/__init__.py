@@ -17,3 +17,9 @@ each, and writes a report with plots and the raw data. The parts:
     campaign      all of them, continued after an interruption, and the search for the highest volume
     figures, plots, report, wording    what is read from it
 """
+
+from __future__ import annotations
+
+from headrace.extras import require
+
+require("spark", "transit", by="headrace.evaluate")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from headrace.errors import EnvironmentProblem
 from headrace.evaluate import measures
 from headrace.evaluate.figures import pooled, product_cores
+from headrace.extras import require
 from headrace.transit.jobs import all_jobs
 
 if TYPE_CHECKING:
@@ -29,14 +29,10 @@ _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 
 
 def _figure(rows: int, columns: int, *, height: float = 2.6) -> tuple[Figure, list[Axes]]:
-    try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-        from matplotlib.figure import Figure as Canvas
-    except ImportError as problem:
-        raise EnvironmentProblem(
-            "plots need matplotlib, which is not installed", hint='Install it: pip install "headrace[report]".'
-        ) from problem
+    require("report", by="a plot")
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure as Canvas
 
     mpl.rcParams.update(
         {

@@ -6,6 +6,10 @@ the **runner** delivers both: events to the input topics, everything else to the
 
 from __future__ import annotations
 
+from headrace.extras import require
+
+require("ingest", by="headrace.ingest")
+
 from headrace.ingest.connector import Connector, SourceError
 from headrace.ingest.message import Batch, RawMessage
 from headrace.ingest.processor import Cause, Dismissal, EventFrame, Processed, Processor

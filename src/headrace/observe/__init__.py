@@ -3,3 +3,9 @@
 Nothing here knows about buses: which events make a job answer is told by whoever wants to know
 (`headrace.transit.markers` for the jobs of the application).
 """
+
+from __future__ import annotations
+
+from headrace.extras import require
+
+require("kafka", by="headrace.observe")

@@ -6,3 +6,9 @@
 
 One query runs any number of jobs. `runner.run_jobs` is the front door.
 """
+
+from __future__ import annotations
+
+from headrace.extras import require
+
+require("spark", by="headrace.spark")

@@ -16,6 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from headrace.extras import require
+
+require("testing", by="headrace.testing.conformance")
+
 import yaml
 
 from headrace.errors import EnvironmentProblem, HeadraceError

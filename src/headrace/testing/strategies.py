@@ -1,12 +1,17 @@
 """Hypothesis strategies: streams that are out of order, partitioned, cut into batches, and interrupted by restarts.
 
-They draw *stories*: lists of steps that a `Harness` or any runner can be driven with. Needs the `hypothesis` package.
+They draw *stories*: lists of steps that a `Harness` or any runner can be driven with. Needs the extra
+`headrace[testing]`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from headrace.extras import require
+
+require("testing", by="headrace.testing.strategies")
 
 from hypothesis import strategies as st
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.extras import require
+
+require("spark", by="headrace.testing.turn_stage")
+
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 

@@ -1,0 +1,44 @@
+"""The extras that a command needs, checked before it does anything.
+
+A command that needs several parts of Headrace would otherwise name them one after the other, each after the one before
+was installed. Commands that are not listed work with the core, or need an extra for some of their arguments only; the
+parts that they use then ask for it themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from headrace.extras import require
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "demo": ("dashboard", "spark", "transit"),
+    "run": ("spark",),
+    "dashboard": ("dashboard",),
+    "simulate": ("transit",),
+    "ingest": ("ingest",),
+    "replay": ("transit",),
+    "record": ("ingest",),
+    "tail": ("kafka",),
+    "rights": ("spark",),
+    "watermarks": ("spark",),
+    "latency": ("kafka", "transit"),
+    "evaluate": ("report", "spark", "transit"),
+    "setup": ("spark",),
+}
+
+
+def checked(name: str, command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command check its extras first. Its help needs none of them."""
+    extras = EXTRAS.get(name, ())
+    if not extras:
+        return command
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        require(*extras, by=f"`headrace {name}`")
+        command(*args, **kwargs)
+
+    return run
