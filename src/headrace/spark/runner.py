@@ -375,7 +375,7 @@ class _Run:
         check_rights(options.connection, rights_of(self._jobs))
         topics = Topics(options.connection)
         sources = source_topics(self._jobs)
-        check_sources(options.checkpoint, sources)
+        check_sources(options.checkpoint, _sources_by_job(self._jobs))
         outputs = [topic for job in self._jobs for topic in (*job.result_topics, job.late_topic)]
         topics.require([*sources, *outputs, DEAD_LETTERS, COMMITS])
         self._check_commits(topics)
@@ -407,7 +407,7 @@ class _Run:
             )
             self._go_on(progress, gaps, pending)
         self._tell_repeats(progress)
-        remember_topics(options.checkpoint, topics, sources)
+        remember_topics(options.checkpoint, topics, _sources_by_job(self._jobs))
 
     def _go_on(self, progress: Progress | None, gaps: Sequence[Gap], pending: Sequence[Token]) -> None:
         """Let a checkpoint go on that is older than its results, or that has lost events."""
@@ -554,6 +554,10 @@ _SIGNAL_SECONDS = 0.5
 def _planned(progress: Progress) -> Span | None:
     """Tell what the batch reads that comes after the last one that is done, if Spark has planned it."""
     return None if progress.planned is None else Span(progress.position, progress.planned)
+
+
+def _sources_by_job(jobs: Sequence[Job]) -> dict[str, tuple[str, ...]]:
+    return {job.name: tuple(job.sources) for job in jobs}
 
 
 #: No room, no room for this user, a file too large for a limit.
