@@ -188,11 +188,14 @@ def find_gaps(checkpoint: Path, topics: Topics, names: Sequence[str]) -> list[Ga
     for name in names:
         renewed = name in known and known[name] != current[name]
         held = {partition.partition: partition for partition in topics.held(name).partitions}
-        for number, wanted in sorted(progress.next.get(name, {}).items()):
+        read = progress.next.get(name, {})
+        # A partition that was added since then is read from its beginning.
+        for number, wanted in sorted((dict.fromkeys(held, 0) | read).items()):
             there = held.get(number)
             earliest, latest = (there.earliest, there.latest) if there is not None else (0, 0)
-            if wanted >= 0 and (renewed or not earliest <= wanted <= latest):
-                gaps.append(Gap(name, number, wanted, earliest, latest, renewed))
+            another = renewed and number in read
+            if wanted >= 0 and (another or not earliest <= wanted <= latest):
+                gaps.append(Gap(name, number, wanted, earliest, latest, another))
     return gaps
 
 
@@ -223,7 +226,7 @@ def accept_loss(gaps: Sequence[Gap], progress: Progress) -> None:
     offsets = progress.directory / "offsets"
     places = {topic: dict(partitions) for topic, partitions in progress.next.items()}
     for gap in gaps:
-        places[gap.topic][gap.partition] = gap.earliest
+        places.setdefault(gap.topic, {})[gap.partition] = gap.earliest
     path = offsets / str(progress.committed)
     lines = path.read_text("utf-8").split("\n")
     for at, line in enumerate(lines[2:], start=2):
