@@ -12,9 +12,10 @@ import pytest
 
 from headrace.broker import Consumer, Topics, TopicSpec, commit_spec
 from headrace.broker.topics import dead_letter_spec, late_spec
-from headrace.errors import StateError
+from headrace.errors import PlanError, StateError
 from headrace.events import VehiclePosition
-from headrace.spark import runner
+from headrace.spark import apart, runner
+from headrace.spark.apart import Order, bring_out
 from headrace.spark.delivery import Deliveries
 from headrace.spark.identity import claim
 from headrace.spark.positions import Position, Span
@@ -137,3 +138,33 @@ def test_a_checkpoint_that_fits_its_results_starts(query: Query) -> None:
     running.close()
     with pytest.raises(SparkStartedError):
         query.start_copy()
+
+
+@pytest.mark.parametrize("now", ["exactly_once"])
+def test_tasks_that_have_written_a_part_of_a_batch_count_though_none_is_written_by_tasks_now(
+    query: Query, now: Delivery
+) -> None:
+    running = query.running(apart_rows=0)
+    query.write(running, 0, "a")
+    query.note(0, done=True)
+    order = Order(query.connection, (), running.modes, 0, 4, running.query, query.token, running.run, running.most)
+    name = query.job.name
+    records = [Outgoing(query.job.result_topic, [b"b"], [b"b"])]
+    assert bring_out(order, "exactly_once", 0, 1, [name], records, query.span(1))
+    apart._open.clear()
+    running.close()
+    query.note(1, done=False)
+    if now == "exactly_once":
+        again = query.running(apart_rows=None)
+        assert again.apart(1, query.span(1)) == (name,)
+        again.close()
+    else:
+        with pytest.raises(StateError, match="went out under exactly_once"):
+            query.start_copy(delivery=now, apart_rows=None)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_transaction_that_may_hold_nothing_is_refused(query: Query, size: int) -> None:
+    with pytest.raises(PlanError, match="transaction_bytes") as caught:
+        query.start_copy(transaction_bytes=size)
+    assert "1 or more" in caught.value.hint

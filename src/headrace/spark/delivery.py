@@ -315,8 +315,6 @@ class Deliveries:
         return ahead
 
     def _partition_authors(self) -> dict[str, Delivery]:
-        if self._apart_rows is None:
-            return {}
         modes = {self.modes[job.name] for job in self._jobs if splittable(job)} - {"at_least_once"}
         return {
             author_name(self.query, mode, partition): mode for mode in modes for partition in range(self._partitions)

@@ -157,6 +157,11 @@ def run_jobs(
     """
     if not jobs:
         raise PlanError("no job to run", hint="Name at least one; `headrace jobs` lists them.")
+    if options.transaction_bytes < 1:
+        raise PlanError(
+            f"transaction_bytes is {options.transaction_bytes}: a transaction could hold no result",
+            hint="Give 1 or more; the default suits most.",
+        )
     # Java, and the processes that it starts, may have another working directory than this one.
     options = replace(options, checkpoint=options.checkpoint.absolute())
     ordered = sorted(jobs, key=lambda job: job.name)
