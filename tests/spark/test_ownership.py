@@ -194,6 +194,32 @@ def test_a_take_over_fences_a_query_whose_promise_has_changed(place: Place) -> N
         place.write(changed, 1, "a", mode="at_least_once")
 
 
+def test_a_restart_does_not_take_results_back_though_its_run_was_told_to_take_over(place: Place) -> None:
+    one, _ = place.names
+    place.query("c1", one).open()
+    first = place.query("c1", one, take_over=True)
+    first.open()  # there was nothing to take over
+    second = place.query("c2", one, take_over=True)
+    second.open()
+    with pytest.raises(StateError, match="another checkpoint"):
+        first.open()
+    place.write(second, 0, "a")
+    assert place.seen() == Counter("a")
+
+
+def test_a_restart_does_not_take_results_back_though_its_run_began_afresh(place: Place) -> None:
+    one, _ = place.names
+    place.query("c0", one, path="/here").open()
+    first = place.query("c1", one, path="/here", fresh=True)
+    first.open()
+    second = place.query("c2", one, path="/here", fresh=True)
+    second.open()
+    with pytest.raises(StateError, match="another checkpoint"):
+        first.open()
+    place.write(second, 0, "a")
+    assert place.seen() == Counter("a")
+
+
 def test_a_take_over_that_cannot_fence_leaves_the_results_with_the_other(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

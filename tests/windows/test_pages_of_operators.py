@@ -102,7 +102,7 @@ def play(operator: Operator, story: list[Step], *, to_the_end: bool = True) -> A
 def _small_pages(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.setattr(keyed_state, "SINGLE_PAGE_ROWS", 2)
     monkeypatch.setattr(keyed_state, "PAGE_ROWS", request.param)
-    monkeypatch.setattr(keyed_state, "PAGE_COST", 2)
+    monkeypatch.setattr(keyed_state, "PAGE_COST", request.param - 1)
     monkeypatch.setattr(due_pages, "BLOCK", 4)
 
 

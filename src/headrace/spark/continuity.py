@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import StateError
 from headrace.spark.durable import sync_directory, write_durably
 from headrace.spark.positions import Places, Position, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from headrace.broker import Topics
@@ -127,28 +128,39 @@ def read_span(checkpoint: Path, batch: int) -> Span:
         ) from problem
 
 
-def check_sources(checkpoint: Path, names: Sequence[str]) -> None:
-    """See that a job still reads the topics that its checkpoint has read.
+def check_sources(checkpoint: Path, sources: Mapping[str, Sequence[str]]) -> None:
+    """See that each job still reads the topics that it has read, and none that the query has read without it.
 
     Args:
-        checkpoint: The job's directory.
-        names: The topics that it reads.
+        checkpoint: The directory of the query.
+        sources: The topics that each job reads.
 
     Raises:
-        StateError: It reads others.
+        StateError: A job reads others.
     """
     progress = read_progress(checkpoint)
-    left_out = sorted(set(progress.next) - set(names)) if progress is not None else []
-    if progress is None or not left_out:
+    if progress is None:
         return
-    added = sorted(set(names) - set(progress.next))
-    raise StateError(
-        f"the source of the job in {checkpoint} has changed: its state is of events of {', '.join(left_out)}, which it "
-        f"no longer reads; it reads {', '.join(added or names)} now",
-        hint=f"Let it read {', '.join(left_out)} again; or start afresh (--fresh), which forgets the state and begins "
-        "anew; or give the job another name or checkpoint directory, which keeps the old state. Nothing was changed "
-        "so far.",
-    )
+    noted = _noted_sources(checkpoint)
+    if not noted:  # an earlier version: only the topics of all jobs together are known
+        sources, noted = {"": sorted({*chain(*sources.values())})}, {"": list(progress.next)}
+    for job, names in sources.items():
+        before = noted.get(job, names)
+        left_out, added = sorted({*before} - {*names}), sorted({*names} - {*before})
+        missed = [name for name in added if name in progress.next]
+        if left_out:
+            what = f"its state is of events of {', '.join(left_out)}, which it no longer reads; it reads "
+            what += f"{', '.join(added or names)} now"
+        elif missed:
+            what = f"it reads {', '.join(missed)} now, of which the query has read events before, without this job"
+        else:
+            continue
+        raise StateError(
+            f"the source of {job or 'the job'} in {checkpoint} has changed: {what}",
+            hint=f"Let it read {', '.join(before)} again; or start afresh (--fresh), which forgets the state and "
+            "begins anew; or give the job another name or checkpoint directory, which keeps the old state. Nothing was "
+            "changed so far.",
+        )
 
 
 def read_position(checkpoint: Path, batch: int) -> Position | None:
@@ -176,11 +188,14 @@ def find_gaps(checkpoint: Path, topics: Topics, names: Sequence[str]) -> list[Ga
     for name in names:
         renewed = name in known and known[name] != current[name]
         held = {partition.partition: partition for partition in topics.held(name).partitions}
-        for number, wanted in sorted(progress.next.get(name, {}).items()):
+        read = progress.next.get(name, {})
+        # A partition that was added since then is read from its beginning.
+        for number, wanted in sorted((dict.fromkeys(held, 0) | read).items()):
             there = held.get(number)
             earliest, latest = (there.earliest, there.latest) if there is not None else (0, 0)
-            if wanted >= 0 and (renewed or not earliest <= wanted <= latest):
-                gaps.append(Gap(name, number, wanted, earliest, latest, renewed))
+            another = renewed and number in read
+            if wanted >= 0 and (another or not earliest <= wanted <= latest):
+                gaps.append(Gap(name, number, wanted, earliest, latest, another))
     return gaps
 
 
@@ -211,7 +226,7 @@ def accept_loss(gaps: Sequence[Gap], progress: Progress) -> None:
     offsets = progress.directory / "offsets"
     places = {topic: dict(partitions) for topic, partitions in progress.next.items()}
     for gap in gaps:
-        places[gap.topic][gap.partition] = gap.earliest
+        places.setdefault(gap.topic, {})[gap.partition] = gap.earliest
     path = offsets / str(progress.committed)
     lines = path.read_text("utf-8").split("\n")
     for at, line in enumerate(lines[2:], start=2):
@@ -232,25 +247,42 @@ def forget_plan(progress: Progress) -> None:
         sync_directory(offsets)
 
 
-def remember_topics(checkpoint: Path, topics: Topics, names: Sequence[str]) -> None:
-    """Note which topics these are, for the next start."""
-    path = checkpoint / _FILE
-    ids = topics.ids(names)
-    if _known_ids(checkpoint) == ids:
-        return
-    write_durably(path, json.dumps({"topics": ids}, indent=2) + "\n")
+def remember_topics(checkpoint: Path, topics: Topics, sources: Mapping[str, Sequence[str]]) -> None:
+    """Note which topics these are and which job reads them, for the next start.
+
+    Args:
+        checkpoint: The directory of the query.
+        topics: The Kafka that it reads.
+        sources: The topics that each job reads.
+    """
+    ids = topics.ids(sorted({*chain(*sources.values())}))
+    told = {"topics": ids, "jobs": {job: sorted(names) for job, names in sources.items()}}
+    if _remembered(checkpoint) != told:
+        write_durably(checkpoint / _FILE, json.dumps(told, indent=2) + "\n")
 
 
 def _known_ids(checkpoint: Path) -> dict[str, str]:
+    known: dict[str, str] = _remembered(checkpoint).get("topics", {})
+    return known
+
+
+def _noted_sources(checkpoint: Path) -> dict[str, list[str]]:
+    """Tell the topics that each job has read; empty where an earlier version did not note them."""
+    noted: dict[str, list[str]] = _remembered(checkpoint).get("jobs", {})
+    return noted
+
+
+def _remembered(checkpoint: Path) -> dict[str, Any]:
     try:
-        known: dict[str, str] = json.loads((checkpoint / _FILE).read_text())["topics"]
+        told: dict[str, Any] = json.loads((checkpoint / _FILE).read_text("utf-8"))
+        _ = told["topics"]
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError) as problem:
+    except (ValueError, KeyError, TypeError) as problem:
         raise StateError(
             f"{checkpoint / _FILE} cannot be read: {problem}", hint="Remove it; the next start writes it anew."
         ) from problem
-    return known
+    return told
 
 
 def _numbers(directory: Path) -> list[int]:

@@ -128,6 +128,33 @@ class Deliveries:
         order = [DELIVERIES.index(self.modes[job.name]) for job in self._jobs]
         return order.index(min(order))
 
+    def look(self, *, stable: bool) -> dict[str, Token]:
+        """Tell what is out, by author, without taking an id: nobody is fenced, and more may go out meanwhile.
+
+        Args:
+            stable: Wait until no open transaction hides tokens; else the answer may be an old one.
+
+        Raises:
+            BrokerError: Kafka cannot be reached, or does not allow it.
+        """
+        drivers: dict[str, Delivery] = {
+            author_name(self.query, mode): mode for mode in self.modes.values() if mode != "at_least_once"
+        }
+        tasks = self._partition_authors()
+        found = {
+            author: token
+            for author, token in read_tokens(self._connection, [*drivers, *tasks], stable=stable).items()
+            if token.token == self._token and token.pieces
+        }
+        whole: dict[Delivery, Token] = {
+            mode: found.get(author, Token(self._token, -1)) for author, mode in drivers.items()
+        }
+        return {
+            author: token
+            for author, token in found.items()
+            if author in drivers or _is_ahead(token, whole[tasks[author]])
+        }
+
     def open(self) -> None:
         """Fence every earlier run of this query, and find out what it brought out.
 
@@ -279,26 +306,15 @@ class Deliveries:
         for name, token in read_tokens(self._connection, names).items():
             if token.token != self._token:
                 continue
-            if self._is_ahead(token, names[name]):
+            sink = self._sinks[names[name]]
+            if isinstance(sink, ExactlyOnce | AtMostOnce) and _is_ahead(token, sink.token):
                 ahead[name] = token
             elif token.pieces:
                 # The driver's token covers it, and is the one that is amended where the checkpoint goes back.
                 self._fence(name, Token(self._token, -1, self.run))
         return ahead
 
-    def _is_ahead(self, token: Token, mode: Delivery) -> bool:
-        sink = self._sinks[mode]
-        driver = sink.token if isinstance(sink, ExactlyOnce | AtMostOnce) else None
-        if driver is None:
-            return False
-        newest = token.newest
-        if newest.end is None or driver.end is None:
-            return newest.batch > driver.batch
-        return not driver.end.includes(newest.end)
-
     def _partition_authors(self) -> dict[str, Delivery]:
-        if self._apart_rows is None:
-            return {}
         modes = {self.modes[job.name] for job in self._jobs if splittable(job)} - {"at_least_once"}
         return {
             author_name(self.query, mode, partition): mode for mode in modes for partition in range(self._partitions)
@@ -333,3 +349,11 @@ class Deliveries:
                     producer.send(COMMITS, token.to_bytes(), key=name.encode())
         finally:
             producer.discard()
+
+
+def _is_ahead(token: Token, driver: Token) -> bool:
+    """Tell whether the token of a state partition covers what that of the driver does not."""
+    newest = token.newest
+    if newest.end is None or driver.end is None:
+        return newest.batch > driver.batch
+    return not driver.end.includes(newest.end)

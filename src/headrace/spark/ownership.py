@@ -141,6 +141,7 @@ class Ownership:
         # after it, and ends when our ids are taken. `check` looks again then.
         first = self.read(stable=False)
         if all(key in first and self._is_mine(first[key], topics[job.result_topic]) for key, job in self._jobs.items()):
+            self._forget_choices()
             return
         self._foreign(topics, self.read())
         with ExitStack() as stack:
@@ -160,8 +161,11 @@ class Ownership:
         for owner in others.values():
             fence(owner)
             log.warning("took results over from %s", owner)
-        # A restart of this run must not take them back from somebody who has taken them over since.
-        self._take_over = False
+        self._forget_choices()
+
+    def _forget_choices(self) -> None:
+        """Let a restart of this run not take results back from somebody who has taken them over since."""
+        self._take_over = self._fresh = False
 
     def check(self) -> None:
         """See that the results are still ours, after taking the ids that a successor would have fenced.

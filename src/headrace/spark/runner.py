@@ -17,7 +17,7 @@ from headrace.broker import Topics
 from headrace.broker.connection import AccessError
 from headrace.broker.rights import check_rights
 from headrace.broker.topics import COMMITS, DEAD_LETTERS
-from headrace.errors import EnvironmentProblem, FailedJobError, HeadraceError, PlanError
+from headrace.errors import EnvironmentProblem, FailedJobError, HeadraceError, PlanError, StateError
 from headrace.events import Codec
 from headrace.spark import environment
 from headrace.spark.advice import Advice, AdviceFile
@@ -55,7 +55,7 @@ from headrace.spark.supervisor import Restarts, supervise
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -157,6 +157,11 @@ def run_jobs(
     """
     if not jobs:
         raise PlanError("no job to run", hint="Name at least one; `headrace jobs` lists them.")
+    if options.transaction_bytes < 1:
+        raise PlanError(
+            f"transaction_bytes is {options.transaction_bytes}: a transaction could hold no result",
+            hint="Give 1 or more; the default suits most.",
+        )
     # Java, and the processes that it starts, may have another working directory than this one.
     options = replace(options, checkpoint=options.checkpoint.absolute())
     ordered = sorted(jobs, key=lambda job: job.name)
@@ -178,6 +183,23 @@ def run_jobs(
         finally:
             run.close()
     report(StateChange("stopped"))
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How a checkpoint that can be gone on with fits.
+
+    Args:
+        progress: How far it has come.
+        gaps: What its topics have lost.
+        pending: What is out and not done, where something has to be changed.
+        changes: Whether something has to be changed before it goes on.
+    """
+
+    progress: Progress | None
+    gaps: Sequence[Gap] = ()
+    pending: Sequence[Token] = ()
+    changes: bool = False
 
 
 class _Run:
@@ -328,6 +350,7 @@ class _Run:
             if self._tried:
                 self.prepare()
             self._tried = True
+            self._look()
             self._deliveries.open()
             self._fit()
             spark = self._session()
@@ -375,7 +398,7 @@ class _Run:
         check_rights(options.connection, rights_of(self._jobs))
         topics = Topics(options.connection)
         sources = source_topics(self._jobs)
-        check_sources(options.checkpoint, sources)
+        check_sources(options.checkpoint, _sources_by_job(self._jobs))
         outputs = [topic for job in self._jobs for topic in (*job.result_topics, job.late_topic)]
         topics.require([*sources, *outputs, DEAD_LETTERS, COMMITS])
         self._check_commits(topics)
@@ -383,31 +406,57 @@ class _Run:
         if gaps and not options.accept_loss:
             raise refuse(options.checkpoint, gaps)
 
-    def _fit(self) -> None:
-        """See that the checkpoint fits its topics and what is out; make it so where that was chosen."""
-        options, deliveries = self._options, self._deliveries
+    def _look(self) -> None:
+        """Refuse a checkpoint that does not fit before anybody is fenced: it may be a copy of one that is in use."""
+        try:
+            self._judge(self._deliveries.look(stable=False))
+        except StateError:
+            # Somebody's open transaction may hide that going on was chosen in the meantime.
+            self._judge(self._deliveries.look(stable=True))
+
+    def _judge(self, tokens: Mapping[str, Token]) -> _Fit:
+        """See that the checkpoint fits its topics and what is out, or that going on was chosen and is possible.
+
+        Args:
+            tokens: What is out, by author.
+
+        Raises:
+            StateError: It does not.
+        """
+        options = self._options
         topics, sources = Topics(options.connection), source_topics(self._jobs)
-        deliveries.amend(partial(with_end, options.checkpoint))
+        tokens = {author: with_end(options.checkpoint, token) for author, token in tokens.items()}
         progress = read_progress(options.checkpoint)
-        ahead = find_ahead(progress, deliveries.tokens())
+        ahead = find_ahead(progress, tokens)
         if any(not token.accepted for token in ahead.values()) and not options.accept_old_checkpoint:
             raise refuse_old(options.checkpoint, progress, ahead.values())
         gaps = find_gaps(options.checkpoint, topics, sources)
         if gaps and (not options.accept_loss or progress is None):
             raise refuse(options.checkpoint, gaps)
+        if not ahead and not gaps:
+            return _Fit(progress)
+        kept = {author: without(token, gaps) for author, token in tokens.items()}
+        pending = list(find_pending(progress, kept).values())
+        check_possible(options.checkpoint, progress, pending, stopped=self._stopped.read(), topics=topics)
+        return _Fit(progress, gaps, pending, changes=True)
+
+    def _fit(self) -> None:
+        """See that the checkpoint fits its topics and what is out; make it so where that was chosen."""
+        options, deliveries = self._options, self._deliveries
+        deliveries.amend(partial(with_end, options.checkpoint))
+        fit = self._judge(deliveries.tokens())
         self._stops = []
-        if ahead or gaps:
-            deliveries.amend(partial(without, gaps=gaps))
-            pending = list(find_pending(progress, deliveries.tokens()).values())
-            stopped = self._stopped.read()
-            check_possible(options.checkpoint, progress, pending, stopped=stopped, topics=topics)
+        if fit.changes:
+            deliveries.amend(partial(without, gaps=fit.gaps))
             # From now on the next start needs no choice either: the tokens say that it was made.
             deliveries.amend(
-                lambda token: replace(token, accepted=True) if any(each in pending for each in token.pieces) else token
+                lambda token: (
+                    replace(token, accepted=True) if any(each in fit.pending for each in token.pieces) else token
+                )
             )
-            self._go_on(progress, gaps, pending)
-        self._tell_repeats(progress)
-        remember_topics(options.checkpoint, topics, sources)
+            self._go_on(fit.progress, fit.gaps, fit.pending)
+        self._tell_repeats(fit.progress)
+        remember_topics(options.checkpoint, Topics(options.connection), _sources_by_job(self._jobs))
 
     def _go_on(self, progress: Progress | None, gaps: Sequence[Gap], pending: Sequence[Token]) -> None:
         """Let a checkpoint go on that is older than its results, or that has lost events."""
@@ -554,6 +603,10 @@ _SIGNAL_SECONDS = 0.5
 def _planned(progress: Progress) -> Span | None:
     """Tell what the batch reads that comes after the last one that is done, if Spark has planned it."""
     return None if progress.planned is None else Span(progress.position, progress.planned)
+
+
+def _sources_by_job(jobs: Sequence[Job]) -> dict[str, tuple[str, ...]]:
+    return {job.name: tuple(job.sources) for job in jobs}
 
 
 #: No room, no room for this user, a file too large for a limit.

@@ -162,12 +162,13 @@ def _part(said: dict[str, Any]) -> Part:
     return Part(int(said["batch"]), int(said["parts"]), int(said["done"]), end)
 
 
-def read_tokens(connection: Connection, authors: Iterable[str]) -> dict[str, Token]:
+def read_tokens(connection: Connection, authors: Iterable[str], *, stable: bool = True) -> dict[str, Token]:
     """Read the last token of each author that has one.
 
     Args:
         connection: The Kafka that holds them.
         authors: Whose tokens.
+        stable: Wait until no open transaction hides tokens; else the answer may be an old one.
 
     Raises:
         BrokerError: Kafka cannot be read.
@@ -176,7 +177,7 @@ def read_tokens(connection: Connection, authors: Iterable[str]) -> dict[str, Tok
     wanted = set(authors)
     return {
         author: parsed(author, value, Token.from_bytes)
-        for author, value in read_commits(connection, wanted.__contains__).items()
+        for author, value in read_commits(connection, wanted.__contains__, stable=stable).items()
     }
 
 
