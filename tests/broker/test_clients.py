@@ -100,6 +100,22 @@ def test_reading_can_start_at_the_beginning_the_end_a_time_or_an_offset(broker: 
     assert values(connection, topic, start={(topic, 0): 8}) == [b"8", b"9"]
 
 
+def test_where_reading_starts_is_settled_before_anything_else_is_written(
+    broker: EmbeddedBroker, topic_name: Callable[[], str]
+) -> None:
+    """The client would look for the end when it begins to fetch, and skip what is written until then."""
+    name = topic_name()
+    Topics(broker.connection).ensure([TopicSpec(name, partitions=1)])
+    for start in ("end", time.time_ns() // 1000):
+        with Consumer(broker.connection, [name], start=start) as consumer:
+            assert consumer.positions == {(name, 0): 0}
+    with Producer(broker.connection) as producer:
+        producer.send(name, b"a")
+    for start in ("end", time.time_ns() // 1000 + 60_000_000):
+        with Consumer(broker.connection, [name], start=start) as consumer:
+            assert consumer.positions == {(name, 0): 1}
+
+
 def test_following_waits_for_more(broker: EmbeddedBroker, topic: str) -> None:
     with Producer(broker.connection) as producer:
         producer.send(topic, b"old")
