@@ -105,7 +105,7 @@ def test_where_reading_starts_is_settled_before_anything_else_is_written(
 ) -> None:
     """The client would look for the end when it begins to fetch, and skip what is written until then."""
     name = topic_name()
-    Topics(broker.connection).ensure([TopicSpec(name, partitions=1)])
+    Topics(broker.connection).ensure([TopicSpec(name=name, partitions=1)])
     for start in ("end", time.time_ns() // 1000):
         with Consumer(broker.connection, [name], start=start) as consumer:
             assert consumer.positions == {(name, 0): 0}
