@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.broker import Consumer, Topics, TopicSpec, commit_spec
+from headrace.broker import Consumer, FencedError, Topics, TopicSpec, commit_spec
 from headrace.broker.topics import dead_letter_spec, late_spec
 from headrace.errors import PlanError, StateError
 from headrace.events import VehiclePosition
@@ -140,7 +140,49 @@ def test_a_checkpoint_that_fits_its_results_starts(query: Query) -> None:
         query.start_copy()
 
 
-@pytest.mark.parametrize("now", ["exactly_once"])
+@pytest.mark.parametrize(("before", "now"), [("exactly_once", "at_most_once"), ("at_most_once", "exactly_once")])
+def test_another_promise_does_not_write_again_what_is_out(query: Query, before: Delivery, now: Delivery) -> None:
+    running = query.running(before)
+    query.write(running, 0, "a", before)
+    query.note(0, done=False)  # it was killed between the sink and Spark's commit log
+    running.close()
+    with pytest.raises(StateError) as caught:
+        query.start_copy(delivery=now)
+    assert f"went out under {before}" in caught.value.message
+    assert f"--delivery {before}" in caught.value.hint
+    with pytest.raises(SparkStartedError):
+        query.start_copy(delivery=before)
+    query.note(0, done=True)
+    with pytest.raises(SparkStartedError):
+        query.start_copy(delivery=now)
+
+
+def test_a_batch_under_way_may_be_repeated_at_least_once_but_an_older_copy_is_refused(query: Query) -> None:
+    running = query.running()
+    query.write(running, 0, "a")
+    query.note(0, done=False)
+    running.close()
+    with pytest.raises(SparkStartedError):
+        query.start_copy(delivery="at_least_once")
+    again = query.running()
+    query.write(again, 1, "b")
+    again.close()
+    with pytest.raises(StateError, match="older than its results"):
+        query.start_copy(delivery="at_least_once")
+
+
+def test_a_run_with_another_promise_is_fenced(query: Query) -> None:
+    running = query.running()
+    query.write(running, 0, "a")
+    query.note(0, done=True)
+    with pytest.raises(SparkStartedError):
+        query.start_copy(delivery="at_most_once")
+    with pytest.raises(FencedError):
+        query.write(running, 1, "b")
+    assert query.seen() == Counter("a")
+
+
+@pytest.mark.parametrize("now", ["exactly_once", "at_most_once"])
 def test_tasks_that_have_written_a_part_of_a_batch_count_though_none_is_written_by_tasks_now(
     query: Query, now: Delivery
 ) -> None:

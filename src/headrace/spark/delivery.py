@@ -26,7 +26,7 @@ from headrace.spark.tokens import Token, read_tokens
 from headrace.stream.job import DELIVERIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from headrace.broker import Connection
     from headrace.spark.positions import Span
@@ -112,6 +112,8 @@ class Deliveries:
         self.modes: dict[str, Delivery] = {job.name: chosen or job.delivery for job in jobs}
         self._sinks: dict[Delivery, Sink] = {}
         self._begun: dict[str, Token] = {}
+        #: Tokens of this checkpoint under promises that no job makes any more, by author.
+        self._former: dict[str, Token] = {}
         self._ownership = Ownership(
             connection,
             jobs,
@@ -138,9 +140,9 @@ class Deliveries:
             BrokerError: Kafka cannot be reached, or does not allow it.
         """
         drivers: dict[str, Delivery] = {
-            author_name(self.query, mode): mode for mode in self.modes.values() if mode != "at_least_once"
+            author_name(self.query, mode): mode for mode in DELIVERIES if mode != "at_least_once"
         }
-        tasks = self._partition_authors()
+        tasks = self._partition_authors(DELIVERIES)
         found = {
             author: token
             for author, token in read_tokens(self._connection, [*drivers, *tasks], stable=stable).items()
@@ -168,9 +170,11 @@ class Deliveries:
         # A task that was killed has left its transaction open; it would hide all tokens behind it until its time-out.
         self._fence_partitions()
         for mode in dict.fromkeys(self.modes.values()):
-            author = Author(author_name(self.query, mode), self._token, self.run)
+            names = tuple(name for name, promise in self.modes.items() if promise == mode)
+            author = Author(author_name(self.query, mode), self._token, self.run, jobs=names)
             self._sinks[mode] = make_sink(mode, self._connection, author, most=self.most)
             self._sinks[mode].open()
+        self._former = self._fence_former()
         self._begun = self._batches_begun_apart()
         # With the ids in our hands: who takes the results over from now on fences them.
         self._ownership.check()
@@ -231,11 +235,22 @@ class Deliveries:
     def tokens(self) -> dict[str, Token]:
         """Tell what is out, by author: tokens that let a batch, or a part of one, be left out."""
         modes = ((mode, sink) for mode, sink in self._sinks.items() if isinstance(sink, ExactlyOnce | AtMostOnce))
-        return {author_name(self.query, mode): sink.token for mode, sink in modes if sink.token.pieces} | self._begun
+        found = {author_name(self.query, mode): sink.token for mode, sink in modes} | self._former
+        repeated = author_name(self.query, "at_least_once")
+        return {author: token for author, token in found.items() if token.pieces and author != repeated} | self._begun
+
+    def moved(self, author: str, token: Token) -> dict[str, Delivery]:
+        """Tell the jobs whose results a token covers and which make another promise now, with the one they made."""
+        mode: Delivery = next((each for each in DELIVERIES if f":{each}" in author), "exactly_once")
+        # A token of a version that did not note its jobs is of those that made the promise, which may be all.
+        jobs = token.jobs or (() if mode in self.modes.values() else tuple(self.modes))
+        return {job: mode for job in jobs if self.modes.get(job, mode) != mode}
 
     def repeated(self) -> list[Token]:
         """Tell up to where results went out that are written again when their batches are repeated."""
-        return [sink.token for sink in self._sinks.values() if isinstance(sink, AtLeastOnce) and sink.token.batch >= 0]
+        former = self._former.get(author_name(self.query, "at_least_once"))
+        tokens = [sink.token for sink in self._sinks.values() if isinstance(sink, AtLeastOnce)]
+        return [token for token in [*tokens, *([former] if former is not None else [])] if token.batch >= 0]
 
     def amend(self, change: Callable[[Token], Token]) -> None:
         """Write the tokens that tell what is out anew, changed."""
@@ -243,8 +258,9 @@ class Deliveries:
             changed = change(token)
             if changed == token:
                 continue
-            if author in self._begun:
-                self._begun[author] = changed
+            noted = self._begun if author in self._begun else self._former
+            if author in noted:
+                noted[author] = changed
                 self._fence(author, changed)
         for sink in self._sinks.values():
             if isinstance(sink, ExactlyOnce | AtMostOnce) and sink.token.pieces:
@@ -298,31 +314,58 @@ class Deliveries:
 
         They were fenced already; only now, with the token of this run written, can none of them come back.
         """
-        names = self._partition_authors()
-        if not names:
-            return {}
         self._fence_partitions()
         ahead: dict[str, Token] = {}
-        for name, token in read_tokens(self._connection, names).items():
+        for sink_mode, sink in self._sinks.items():
+            if isinstance(sink, ExactlyOnce | AtMostOnce):
+                names = [name for name, mode in self._partition_authors().items() if mode == sink_mode]
+                ahead |= self._ahead_of(sink.token, names)
+        return ahead
+
+    def _ahead_of(self, driver: Token, names: Collection[str]) -> dict[str, Token]:
+        """Find the tokens of tasks that are ahead of the driver's; their ids are in our hands."""
+        ahead: dict[str, Token] = {}
+        for name, token in (read_tokens(self._connection, names) if names else {}).items():
             if token.token != self._token:
                 continue
-            sink = self._sinks[names[name]]
-            if isinstance(sink, ExactlyOnce | AtMostOnce) and _is_ahead(token, sink.token):
+            if _is_ahead(token, driver):
                 ahead[name] = token
             elif token.pieces:
                 # The driver's token covers it, and is the one that is amended where the checkpoint goes back.
                 self._fence(name, Token(self._token, -1, self.run))
         return ahead
 
-    def _partition_authors(self) -> dict[str, Delivery]:
-        modes = {self.modes[job.name] for job in self._jobs if splittable(job)} - {"at_least_once"}
+    def _fence_former(self) -> dict[str, Token]:
+        """Fence runs of this checkpoint that made other promises, and find out what they brought out."""
+        unused = {author_name(self.query, mode): mode for mode in DELIVERIES if mode not in self._sinks}
+        former: dict[str, Token] = {}
+        for name, token in read_tokens(self._connection, unused).items():
+            if token.token != self._token:
+                continue
+            sink = make_sink(unused[name], self._connection, Author(name, self._token, self.run))
+            try:
+                sink.open()
+            finally:
+                sink.close()
+            if isinstance(sink, ExactlyOnce | AtLeastOnce | AtMostOnce):
+                tasks = self._partition_authors([unused[name]])
+                self._fence_partitions(tasks)
+                former |= {name: sink.token} | self._ahead_of(sink.token, tasks)
+        return former
+
+    def _partition_authors(self, modes: Iterable[Delivery] | None = None) -> dict[str, Delivery]:
+        """Name the tasks that write under some promises; under those that the jobs make now if none are given."""
+        able = [job for job in self._jobs if splittable(job)]
+        wanted = {self.modes[job.name] for job in able} if modes is None else {*modes} if able else set()
         return {
-            author_name(self.query, mode, partition): mode for mode in modes for partition in range(self._partitions)
+            author_name(self.query, mode, partition): mode
+            for mode in sorted(wanted - {"at_least_once"})
+            for partition in range(self._partitions)
         }
 
-    def _fence_partitions(self) -> None:
+    def _fence_partitions(self, names: Iterable[str] | None = None) -> None:
         with ThreadPoolExecutor(_THREADS) as threads:
-            list(threads.map(self._fence, self._partition_authors()))
+            list(threads.map(self._fence, self._partition_authors() if names is None else names))
 
     def _fence_query(self, owner: Owner) -> None:
         """Let a query that has written these results before write no more: neither its driver nor its tasks."""

@@ -90,6 +90,26 @@ def refuse_old(checkpoint: Path, progress: Progress | None, tokens: Collection[T
     )
 
 
+def refuse_promise(checkpoint: Path, before: Mapping[str, str], now: Mapping[str, str]) -> StateError:
+    """Say that results are out under another promise, whose token nobody would look at.
+
+    Args:
+        checkpoint: Its directory.
+        before: Jobs, and under which promise their results went out.
+        now: Under which promise each job is to run.
+    """
+    told = "; ".join(
+        f"those of {job} went out under {mode}, and it is to run under {now[job]}" for job, mode in before.items()
+    )
+    mode = next(iter(before.values()))
+    return StateError(
+        f"results are out that the checkpoint {checkpoint} does not know to be done: {told}",
+        hint=f"They might be written a second time. Start with the promise as it was (--delivery {mode}, or in the "
+        "job) until a batch is done, and change it then; or --fresh forgets the state and writes again what is out. "
+        "Nothing was changed so far.",
+    )
+
+
 def check_possible(
     checkpoint: Path,
     progress: Progress | None,

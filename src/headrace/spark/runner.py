@@ -46,7 +46,16 @@ from headrace.spark.progress import JobChange, RunEvent, StateChange
 from headrace.spark.punctuality import Punctuality
 from headrace.spark.query import source_topics, streaming_query
 from headrace.spark.records import Writer
-from headrace.spark.rewind import check_possible, find_ahead, find_pending, refuse_old, stops_of, with_end, without
+from headrace.spark.rewind import (
+    check_possible,
+    find_ahead,
+    find_pending,
+    refuse_old,
+    refuse_promise,
+    stops_of,
+    with_end,
+    without,
+)
 from headrace.spark.rights import rights_of
 from headrace.spark.session import forget_java, is_alive, spark_settings, start_session
 from headrace.spark.sink import TRANSACTION_BYTES
@@ -430,6 +439,7 @@ class _Run:
         ahead = find_ahead(progress, tokens)
         if any(not token.accepted for token in ahead.values()) and not options.accept_old_checkpoint:
             raise refuse_old(options.checkpoint, progress, ahead.values())
+        self._check_promises(progress, tokens)
         gaps = find_gaps(options.checkpoint, topics, sources)
         if gaps and (not options.accept_loss or progress is None):
             raise refuse(options.checkpoint, gaps)
@@ -439,6 +449,19 @@ class _Run:
         pending = list(find_pending(progress, kept).values())
         check_possible(options.checkpoint, progress, pending, stopped=self._stopped.read(), topics=topics)
         return _Fit(progress, gaps, pending, changes=True)
+
+    def _check_promises(self, progress: Progress | None, tokens: Mapping[str, Token]) -> None:
+        """See that nothing that is out is written again because its job makes another promise now.
+
+        At least once, a batch under way may come again.
+        """
+        modes = self._deliveries.modes
+        for author, token in tokens.items():
+            one = {author: token}
+            again = "" if find_ahead(progress, one) else "at_least_once"
+            moved = {job: mode for job, mode in self._deliveries.moved(author, token).items() if modes[job] != again}
+            if moved and find_pending(progress, one):
+                raise refuse_promise(self._options.checkpoint, moved, modes)
 
     def _fit(self) -> None:
         """See that the checkpoint fits its topics and what is out; make it so where that was chosen."""

@@ -121,7 +121,7 @@ class Author:
         token: Names the checkpoint whose batch numbers count; a fresh start has another.
         run: Names this run of the query.
         of: For a state partition: the name of its query's own writer, whose token says which run is the newest.
-        jobs: For a state partition: the jobs whose results it writes.
+        jobs: The jobs whose results it writes.
     """
 
     name: str

@@ -60,7 +60,7 @@ class Token:
         token: Names the checkpoint whose batch numbers count.
         batch: The last batch that is out, -1 for none.
         run: Names the run of the query that wrote it; a later run outdates an earlier one.
-        jobs: For a state partition: the jobs whose results it wrote.
+        jobs: The jobs whose results it wrote; empty in a query's token of a version that did not note them.
         end: Where that batch ended; None in tokens of versions that did not say.
         absent: Jobs of the query that were left out of that batch.
         accepted: Somebody chose to go on with a checkpoint that is older than this token.
