@@ -20,7 +20,7 @@ from headrace.broker.topics import missing_topic
 from headrace.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
 Start = Literal["beginning", "end"] | int | Mapping[tuple[str, int], int]
@@ -28,6 +28,18 @@ Start = Literal["beginning", "end"] | int | Mapping[tuple[str, int], int]
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 _NO_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
+#: What a broker answers for a partition that is being created or moves to another broker.
+_MOVING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+#: Seconds to wait for a partition to be led by somebody.
+_LEADER_PATIENCE = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +150,12 @@ class Consumer:
         if start == "beginning":
             return [TopicPartition(p.topic, p.partition, OFFSET_BEGINNING) for p in partitions]
         try:
-            ends = self._ends(partitions)
+            ends = self._ask_leaders(lambda: self._ends(partitions))
             if start == "end":
                 return ends
             # Kafka looks for the first record that is not older, in milliseconds: round up, not to get one that is.
             milliseconds = -(-start // 1000)
-            asked = [TopicPartition(p.topic, p.partition, milliseconds) for p in partitions]
-            found = self._client.offsets_for_times(asked, timeout=15)
+            found = self._ask_leaders(lambda: self._at_time(partitions, milliseconds))
         except KafkaException as error:
             raise self._watch.explain(kafka_error(error)) from error
         # No record is so new yet: begin where the partition ended before the question.
@@ -159,6 +170,27 @@ class Consumer:
             TopicPartition(p.topic, p.partition, self._client.get_watermark_offsets(p, timeout=15)[1])
             for p in partitions
         ]
+
+    def _at_time(self, partitions: Sequence[TopicPartition], milliseconds: int) -> list[TopicPartition]:
+        """Tell where the first record of each partition is that is not older than a time."""
+        asked = [TopicPartition(p.topic, p.partition, milliseconds) for p in partitions]
+        found = self._client.offsets_for_times(asked, timeout=15)
+        for place in found:
+            if place.error is not None:  # told by partition, not raised
+                raise KafkaException(place.error)
+        return found
+
+    def _ask_leaders(self, ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+        """Ask the leaders of partitions, and once more while they change: right after a topic was created they do."""
+        deadline = time.monotonic() + _LEADER_PATIENCE
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if kafka_error(error).code() not in _MOVING or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+            self._client.list_topics(timeout=10)  # the client learns who leads
 
     def read(self, *, limit: int = 1000, timeout: float = 1.0) -> list[Record]:
         """Read what is there.

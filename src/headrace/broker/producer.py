@@ -370,6 +370,9 @@ class Producer:
 
     def _first_cause(self, error: KafkaError) -> KafkaError:
         """Find out what was fatal: the client says so once, to who listens, and "fatal" ever after."""
+        asked = self._ask_fatal()
+        if asked is not None:
+            return asked
         deadline = time.monotonic() + 1.0
         while self._watch.fatal is None and time.monotonic() < deadline:
             try:
@@ -378,9 +381,11 @@ class Producer:
                 cause = _cause(told)
                 if cause.code() != KafkaError._FATAL:  # noqa: SLF001
                     return cause
-        if self._watch.fatal is None and self._failed is not None and self._failed.code() in _FENCED:
-            return self._failed  # the client lost its own error, but told a record's
         return self._watch.fatal or error
+
+    def _ask_fatal(self) -> KafkaError | None:
+        """What was fatal, if the client can be asked."""
+        return None
 
     def _topic_names(self) -> list[str]:
         with contextlib.suppress(KafkaException):
@@ -502,6 +507,16 @@ class TransactionalProducer(Producer):
             with contextlib.suppress(BrokerError):
                 self.abort(min(self._timeout, 5.0))
             raise
+
+    def _ask_fatal(self) -> KafkaError | None:
+        # A client that cannot go on answers every call about transactions with its first fatal error, also if the
+        # exception that should have told it was lost while the client called us back.
+        try:
+            self._client.begin_transaction()
+        except KafkaException as told:
+            cause = kafka_error(told)
+            return cause if cause.fatal() and cause.code() != KafkaError._FATAL else None  # noqa: SLF001
+        return None
 
     def _do(self, step: Callable[[float], None], timeout: float) -> None:
         deadline = time.monotonic() + timeout

@@ -1,8 +1,9 @@
 """What a cluster needs of this machine: the packages that tasks import, as one archive.
 
 Spark ships jars and functions to its executors, but not Python packages. An executor on another machine either has
-Headrace installed, in the same version, or gets what `pack` makes: Headrace and everything that it requires, without
-Spark itself, which is there. The archive is made once for a set of versions and kept.
+Headrace installed, in the same version, or gets what `pack` makes: Headrace, everything that it requires, and what is
+installed of the extras that tasks use, without Spark itself, which is there. The archive is made once for a set of
+versions and kept.
 
 An executor then needs no more than a Python of the same minor version and the same operating system.
 """
@@ -25,14 +26,22 @@ log = logging.getLogger(__name__)
 
 #: What executors have anyway, with Spark.
 _THERE = {"pyspark", "py4j"}
+#: The extras of Headrace whose packages a task may import. A dashboard, plots and tests run elsewhere.
+_EXTRAS = ("spark", "kafka", "geo", "http", "ingest", "transit")
 _NAME = re.compile(r"^[A-Za-z0-9._-]+")
+_EXTRA = re.compile(r"""extra\s*==\s*["']([A-Za-z0-9._-]+)["']""")
 
 
 def required(name: str = "headrace") -> dict[str, Distribution]:
     """List an installed package and all that it requires, by name, without what executors have.
 
+    Of Headrace itself, what is installed of the extras that tasks use is listed as well.
+
     Args:
         name: The package.
+
+    >>> {"polars", "pandas", "confluent-kafka"} <= set(required())
+    True
     """
     found: dict[str, Distribution] = {}
     waiting = [name]
@@ -45,8 +54,8 @@ def required(name: str = "headrace") -> dict[str, Distribution]:
         except PackageNotFoundError:
             continue  # for another system or Python
         for line in found[wanted].requires or ():
-            match = _NAME.match(line)
-            if match is not None and "extra ==" not in line:
+            match, extra = _NAME.match(line), _EXTRA.search(line)
+            if match is not None and (extra is None or (wanted == "headrace" and extra[1] in _EXTRAS)):
                 waiting.append(match[0])
     return found
 
