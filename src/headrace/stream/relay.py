@@ -121,6 +121,8 @@ class _Part:
     def __init__(self, segments: Segments, name: str) -> None:
         self._segments = segments
         self._name = name
+        #: What a segment costs beside its bytes, in rows, where the store says so.
+        self.call_cost: int | None = getattr(segments, "call_cost", None)
 
     def get(self, name: str) -> bytes | None:
         return self._segments.get(f"{self._name}/{name}")
