@@ -83,7 +83,7 @@ def by_key(progress: Progress, row_keys: Ints) -> tuple[pl.DataFrame, pl.Series,
     sizes = np.zeros(len(order), dtype=np.int64)
     sizes[np.cumsum(row_counts) - row_counts] = np.bincount(owner, minlength=keys) * flat.itemsize
     paths = pl.Series(PATHS, _binary(sizes, flat.astype("<i4", copy=False).tobytes()))
-    return rows[order].with_columns(paths), pl.Series(due[owner_of_row[order]]), keys
+    return rows[order].hstack([paths]), pl.Series(due[owner_of_row[order]]), keys
 
 
 def of_keys(frame: pl.DataFrame, schema: pl.Schema) -> tuple[Progress, Ints]:
@@ -96,13 +96,12 @@ def of_keys(frame: pl.DataFrame, schema: pl.Schema) -> tuple[Progress, Ints]:
     Returns:
         What is under way, and the number of the key of each row; keys are numbered from 0 in the order of the rows.
     """
-    paths = frame.get_column(PATHS)
-    sizes = paths.bin.size().to_numpy().astype(np.int64)
+    sizes, content = _sizes_and_content(frame.get_column(PATHS))
     firsts = np.flatnonzero(sizes)
     if not len(firsts) or firsts[0]:
         raise _damaged()
     row_keys = np.cumsum(sizes > 0) - 1
-    flat = np.frombuffer(b"".join(paths.gather(firsts).to_list()), dtype="<i4").astype(np.int64)
+    flat = np.frombuffer(content, dtype="<i4").astype(np.int64)
     begin = (np.cumsum(sizes[firsts]) - sizes[firsts]) // 4
     node_counts, thread_counts, held_counts = (flat[begin + place] for place in range(_HEAD))
     lengths = _HEAD + node_counts * _NODE + thread_counts * _THREAD + held_counts * _HELD
@@ -127,7 +126,7 @@ def of_keys(frame: pl.DataFrame, schema: pl.Schema) -> tuple[Progress, Ints]:
     deadlines = np.ascontiguousarray(threads[:, 3:].astype(np.int32)).view(np.int64).reshape(-1)
     held = _taken(flat, held_at, held_counts, _HELD)
     progress = Progress(
-        _with_types(frame.drop(PATHS), schema),
+        _with_types(pl.DataFrame([column for column in frame.get_columns() if column.name != PATHS]), schema),
         numbers_table(NODE_COLUMNS, node_table),
         table(threads, thread_counts, deadlines),
         # The deadline of a match that is held is over: it has none.
@@ -147,7 +146,8 @@ def _taken(flat: Ints, begin: Ints, counts: Ints, width: int) -> Ints:
     """Take so many rows of numbers for each key, from where those of the key begin."""
     base = np.cumsum(counts) - counts
     first = np.repeat(begin, counts) + (np.arange(int(counts.sum())) - np.repeat(base, counts)) * width
-    return flat[first[:, None] + np.arange(width)]
+    values: Ints = flat[first[:, None] + np.arange(width)]
+    return values
 
 
 def _binary(sizes: NDArray[np.int64], content: bytes) -> Any:
@@ -155,6 +155,14 @@ def _binary(sizes: NDArray[np.int64], content: bytes) -> Any:
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(sizes), buffers)
+
+
+def _sizes_and_content(paths: pl.Series) -> tuple[NDArray[np.int64], bytes]:
+    values = paths.to_arrow(compat_level=pl.CompatLevel.oldest())
+    _, edges, body = values.buffers()
+    offsets = np.frombuffer(edges, dtype=np.int64)[values.offset : values.offset + len(values) + 1]
+    content = b"" if body is None else memoryview(body)[offsets[0] : offsets[-1]].tobytes()
+    return np.diff(offsets), content
 
 
 def _with_types(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:

@@ -218,7 +218,7 @@ class PatternOperator:
             return Progress.of(frames), none
         if not pages.keys:
             return Progress(), none
-        loaded = pages.load(rows.ready_rows(), watermark)
+        loaded = pages.load(rows, watermark)
         return (Progress(), none) if loaded is None else of_keys(loaded, rows.rows.schema)
 
     def _given_up(self, rows: pl.DataFrame | None) -> pl.DataFrame | None:
@@ -251,9 +251,12 @@ class _Pages:
         self._layouts = Layouts(state)
         self._table = KeyedTable(state, _PARTIAL, key, self._layouts, self._index)
 
-    def load(self, rows: pl.DataFrame, watermark: int) -> pl.DataFrame | None:
-        """Give the partial matches of the keys of rows, and of those that are due; None if there are none."""
-        return self._table.take(hashes_of([rows], self._key), watermark=watermark)
+    def load(self, rows: Sorted, watermark: int) -> pl.DataFrame | None:
+        """Give the partial matches of the keys of rows that are ready, and of those that are due; None for none."""
+        ready = pl.Series(rows.ready)
+        keys = pl.DataFrame([rows.rows.get_column(name).filter(ready) for name in self._key])
+        hashes = hashes_of([keys if self._key else rows.ready_rows()], self._key)
+        return self._table.take(hashes, watermark=watermark)
 
     def save(self, advance: Advance, loaded: Ints) -> None:
         """Keep what changed.

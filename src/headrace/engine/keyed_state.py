@@ -151,9 +151,9 @@ class KeyedTable:
             places = np.flatnonzero(chosen)
             self._rest.setdefault(layout.number, []).append(rows.chosen(np.flatnonzero(~chosen)))
             if len(places):
-                own = rows.chosen(places)
-                self._taken.append((layout.number, own))
-                taken.append(layout.decode(own))
+                found = rows.chosen(places)
+                self._taken.append((layout.number, found))
+                taken.append(layout.decode(found))
         if not taken:
             return None
         return taken[0] if len(taken) == 1 else pl.concat(taken, how="diagonal_relaxed")

@@ -102,6 +102,7 @@ class RelayOperator:
             rows=two.rows,
             late=stacked([part for part in (one.late, two.late) if part is not None]),
             dismissed=stacked([part for part in (refused, two.dismissed) if part is not None]),
+            keys=sum(part.keys for part in (one, two) if part.keys is not None),
         )
 
     def schema(self, rows: pl.Schema) -> pl.Schema:

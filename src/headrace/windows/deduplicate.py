@@ -82,7 +82,7 @@ class DeduplicateOperator:
         if rows.height or index.passed.is_due(index.watermark, BEGINNING):
             passed = self._pass(state, index, rows)
         index.save(state)
-        return Outcome(rows=_some(passed), late=_some(late), dismissed=_some(dismissed))
+        return Outcome(rows=_some(passed), late=_some(late), dismissed=_some(dismissed), keys=index.passed.rows)
 
     def _late(self, rows: pl.DataFrame, watermark: int) -> pl.DataFrame:
         mark = pl.lit(watermark, dtype=pl.Int64)
