@@ -1,7 +1,8 @@
 """The columns of a topic: those of its format or of its message type, or those that the reader declares.
 
-A format of records that others write says which columns it reads. Of Headrace's own events, most types say in their schema which columns they have. The events of an *open* type (`Record`, `Result`) bring columns
-of their own; there the reader says which it expects, and the codec holds every event to it.
+A format of records that others write says which columns it reads. Of Headrace's own events, most types say in their
+schema which columns they have. The events of an *open* type (`Record`, `Result`) bring columns of their own; there the
+reader says which it expects, and the codec holds every event to it.
 """
 
 from __future__ import annotations
