@@ -62,4 +62,7 @@ def test_it_names_the_partition_that_holds_the_others_back(tmp_path: Path) -> No
     assert "a-job: watermark 1970-01-01T00:00:19.000+00:00" in lines[0]
     told = json.loads(run(tmp_path, "a-job", "--json"))
     assert [part["holds_back"] for part in told["a-job"]["partitions"]] == [False, True]
-    assert json.loads(run(tmp_path, "another", "--json")) == {}
+    assert json.loads(run(tmp_path, "vehicle-distribution", "--json")) == {}
+    unknown = CliRunner().invoke(app, ["watermarks", "another"])
+    assert unknown.exit_code == 2
+    assert "there is no job 'another'" in unknown.output

@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli import terminal
 from headrace.cli.connect import connect
-from headrace.cli.jobs import complete_job, known_jobs, pick
+from headrace.cli.jobs import complete_job, registry
 from headrace.cli.options import Bootstrap, Globals, Json
 from headrace.cli.stopping import stop_on_signals
 
@@ -69,7 +69,8 @@ def dashboard(
         dashboard__port=(port, "--port"),
     )
     options = dashboard_options(settings)
-    chosen = list(known_jobs(settings).values()) if not names else pick(names, settings)
+    known = registry(settings)
+    chosen = known.find(names) if names else known.every()
     connection = connect(settings)
 
     from headrace.dashboard.pages import Pages

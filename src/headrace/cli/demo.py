@@ -196,7 +196,7 @@ def _prepare(stage: _Stage, steps: Steps, *, dashboard: bool) -> Connection:
         step.done(f"Java {java.version}")
     connection = _prepare_broker(stage, steps)
     with steps.step("Creating topics") as step:
-        made = make_topics(connection)
+        made = make_topics(connection, stage.jobs)
         step.done(f"{len(made)} new" if made else "all there")
     logs = settings.log_directory
     with steps.step(f"Starting {settings.simulator.vehicles:,} simulated vehicles"):

@@ -22,7 +22,10 @@ from headrace.cli.stopping import stop_on_signals
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.evaluate.plan import Plan, Trial
+    from headrace.stream import Job
 
 
 def _volumes(text: str) -> tuple[float, ...]:
@@ -32,6 +35,19 @@ def _volumes(text: str) -> tuple[float, ...]:
         raise UsageError(
             f"--volumes {text!r} are not numbers", hint="Give multiples of 700 events/s: 1,4,16."
         ) from None
+
+
+def _measurable(jobs: Sequence[Job]) -> tuple[str, ...]:
+    """The names of the jobs; each needs a marker and the simulated fleet as its load."""
+    from headrace.transit.markers import recipes
+
+    for job in jobs:
+        if job.name not in recipes():
+            raise UsageError(
+                f"headrace evaluate cannot measure the job {job.name}: it has no latency marker",
+                hint=f"It measures {', '.join(recipes())}, with the simulated fleet as their load.",
+            )
+    return tuple(job.name for job in jobs)
 
 
 def _minutes(seconds: float) -> str:
@@ -183,7 +199,7 @@ def evaluate(
     from headrace.time.duration import SECOND
 
     plan = Plan(
-        jobs=tuple(job.name for job in chosen_jobs(jobs or [], settings)),
+        jobs=_measurable(chosen_jobs(jobs or [], settings)),
         volumes=_volumes(volumes),
         seconds=duration(length, "--for") / SECOND,
         warm_up=duration(warm_up, "--warm-up") / SECOND,

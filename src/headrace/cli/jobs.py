@@ -2,64 +2,51 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.cli import terminal
-from headrace.cli.options import Json, UsageError
+from headrace.cli.options import Globals, Json
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.config import Settings
+    from headrace.registry import JobRegistry
     from headrace.stream import Job
+
+
+def registry(settings: Settings | None = None) -> JobRegistry:
+    """The jobs that these settings lead to; without settings those of the installed packages."""
+    from headrace.config import Settings
+    from headrace.registry import JobRegistry
+
+    return JobRegistry(settings or Settings())
 
 
 def known_jobs(settings: Settings | None = None) -> dict[str, Job]:
     """All jobs by name, in the order of their names."""
-    from headrace.transit.jobs import all_jobs
-
-    return dict(sorted(all_jobs(settings).items()))
+    return registry(settings).jobs
 
 
-def pick(names: Iterable[str], settings: Settings | None = None) -> list[Job]:
-    """The jobs of these names, each once.
-
-    Raises:
-        UsageError: There is no job of that name.
-    """
-    known = known_jobs(settings)
-    for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            guess = f"Did you mean {close[0]}? " if close else ""
-            raise UsageError(f"there is no job {name!r}", hint=f"{guess}Jobs: {', '.join(known)}.")
-    return [known[name] for name in dict.fromkeys(names)]
-
-
-def pick_placed(words: Iterable[str], settings: Settings | None = None) -> list[Job]:
+def pick(words: Iterable[str], settings: Settings | None = None) -> list[Job]:
     """The jobs that words name, each once: by name, or by where they are (`jobs.py:late`, `parcels.jobs`).
 
     Raises:
         HeadraceError: There is no such job, file or module, or it cannot be imported.
     """
-    from headrace.config import Settings
-    from headrace.registry import is_job_file, load_jobs
-
-    found: dict[str, Job] = {}
-    for word in words:
-        placed = is_job_file(word)
-        for job in load_jobs(word, settings or Settings()).chosen if placed else pick([word], settings):
-            if found.setdefault(job.name, job) is not job:
-                raise UsageError(f"two different jobs are named {job.name!r}", hint="Give one of them another name.")
-    return list(found.values())
+    return registry(settings).find(words)
 
 
-def complete_job(incomplete: str) -> list[tuple[str, str]]:
+def complete_job(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Names and descriptions for the shell's completion."""
-    return [(name, job.description) for name, job in known_jobs().items() if name.startswith(incomplete)]
+    try:
+        known = known_jobs(Globals.of(ctx).settings())
+    except HeadraceError:
+        return []
+    return [(name, job.description) for name, job in known.items() if name.startswith(incomplete)]
 
 
 def _facts(job: Job) -> dict[str, object]:
@@ -76,6 +63,7 @@ def _facts(job: Job) -> dict[str, object]:
 
 
 def jobs(
+    ctx: typer.Context,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -88,20 +76,27 @@ def jobs(
     json: Json = False,
 ) -> None:
     """List the jobs with their windows and topics, or explain one."""
+    known = registry(Globals.of(ctx).settings())
     if name is not None:
-        found = pick_placed([name])
+        found = known.find([name])
         if json:
             shown = [{**_facts(job), "plan": job.explain()} for job in found]
             terminal.document(shown[0] if len(shown) == 1 else shown)
             return
         for job in found:
             terminal.line(job.explain())
-            if job.name == name:
-                terminal.note(f"Run it: headrace run {name}    See its results: headrace tail {job.result_topic}")
+        terminal.note(f"Run it: headrace run {name}    See its results: headrace tail {found[0].result_topic}")
         return
-    known = known_jobs()
+    listed = known.jobs.values()
+    for plugin in known.failed:
+        terminal.note(f"{plugin.place} of {plugin.origin} is left out: {plugin.problem}", style="yellow")
     if json:
-        terminal.document([_facts(job) for job in known.values()])
+        terminal.document([_facts(job) for job in listed])
+        return
+    if not listed:
+        terminal.note(
+            "There are no jobs here. `headrace new NAME` writes a project with one; `headrace plugins` tells more."
+        )
         return
     terminal.rows(
         ("job", "windows", "reads", "writes", "delivery", "what"),
@@ -114,6 +109,6 @@ def jobs(
                 job.delivery.replace("_", " "),
                 job.description,
             )
-            for job in known.values()
+            for job in listed
         ],
     )

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headrace.cli import terminal
 from headrace.cli.connect import connect
-from headrace.cli.jobs import known_jobs, pick
+from headrace.cli.jobs import registry
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 from headrace.cli.stopping import stop_on_signals
 from headrace.errors import JobError, PlanError
@@ -35,7 +35,8 @@ _LINE_SECONDS = 5.0
 def chosen_jobs(words: Sequence[str], settings: Settings) -> list[Job]:
     """The jobs named by `--jobs`, which may be given several times and hold several names with commas; all if none."""
     names = [name.strip() for word in words for name in word.split(",") if name.strip()]
-    return pick(names, settings) if names else list(known_jobs(settings).values())
+    known = registry(settings)
+    return known.find(names) if names else known.every()
 
 
 def duration(text: str, option: str) -> int:

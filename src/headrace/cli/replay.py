@@ -69,12 +69,12 @@ def replay(
         raise UsageError("--fast and --speed contradict each other", hint="Give one of them.")
     settings = Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap"))
 
-    from headrace.broker import Producer
-    from headrace.cli.topics import make_topics
+    from headrace.broker import Producer, Topics
     from headrace.ingest.connectors.replay import ReplayConnector, ReplaySettings
     from headrace.ingest.replay import ReplayPlan
     from headrace.ingest.runner import Ingestion, RunnerSettings
     from headrace.transit.hfp import HfpProcessor
+    from headrace.transit.topics import input_topics
 
     try:
         plan = ReplayPlan(
@@ -93,7 +93,7 @@ def replay(
     connector = ReplayConnector(chosen)
     found = connector.check()
     connection = connect(settings)
-    make_topics(connection)
+    Topics(connection).ensure(input_topics())
     terminal.note(f"Replaying {found}; events go to {connection.bootstrap}")
     metrics, serving = serve_metrics(metrics_port, [delivery.feed])
     with (

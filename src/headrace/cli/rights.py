@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import terminal
-from headrace.cli.jobs import complete_job, pick_placed
+from headrace.cli.jobs import complete_job, pick
 from headrace.cli.options import Globals, Json
 
 
@@ -25,7 +25,7 @@ def rights(
     from headrace.spark.rights import rights_of
 
     settings = Globals.of(ctx).settings()
-    found = rights_of(pick_placed(names, settings))
+    found = rights_of(pick(names, settings))
     if json:
         terminal.document([asdict(right) for right in found])
         return

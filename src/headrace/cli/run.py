@@ -24,7 +24,7 @@ from rich.text import Text
 from headrace.cli import terminal
 from headrace.cli.connect import connect
 from headrace.cli.gauges import Gauges
-from headrace.cli.jobs import complete_job, known_jobs, pick
+from headrace.cli.jobs import complete_job, registry
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 from headrace.cli.progress import Steps
 from headrace.cli.stopping import Stop, stop_on_signals
@@ -159,10 +159,29 @@ def run_in_thread(work: Any, stop: Stop) -> None:
         raise problems[0]
 
 
+def _watch(settings: Settings, words: Sequence[str]) -> None:
+    """Run the same command line without `--watch` in a child, and start it again when a file changes."""
+    from headrace.cli.watching import FileWatch, run_again
+    from headrace.registry import is_job_file
+
+    places = [word.partition(":")[0] for word in words if is_job_file(word)]
+    folders = [Path(place).absolute().parent for place in places if place.endswith(".py")]
+    command = [sys.executable, "-m", "headrace.cli", *(word for word in sys.argv[1:] if word != "--watch")]
+    with stop_on_signals() as stop:
+        run_again(command, FileWatch([settings.project, *folders]), stop)
+    stop.finish()
+
+
 def run(
     ctx: typer.Context,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="JOB...", autocompletion=complete_job, show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="JOB...",
+            help="Names, files or modules: late, jobs.py, jobs.py:late, parcels.jobs:late.",
+            autocompletion=complete_job,
+            show_default=False,
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Run all jobs.")] = False,
     master: Annotated[
@@ -195,24 +214,30 @@ def run(
     begin: Annotated[
         Start, typer.Option("--from", help="Where to begin without a checkpoint: at the start of the topics, or now.")
     ] = Start.START,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Start again when a file of the project changes; for development.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run jobs on Spark, all in one query, until Ctrl-C. A second run continues where the first one stopped."""
-    if every == bool(names):
-        raise UsageError(
-            "name the jobs to run, or give --all", hint=f"Jobs: {', '.join(known_jobs())}. See `headrace jobs`."
-        )
     settings = Globals.of(ctx).settings(
         broker__bootstrap=(bootstrap, "--bootstrap"),
         spark__master=(master, "--master"),
         spark__delivery=(None if delivery is None else delivery.value, "--delivery"),
     )
-    chosen = list(known_jobs(settings).values()) if every else pick(names or [], settings)
+    if watch:
+        _watch(settings, names or [])
+        return
+    known = registry(settings)
+    if every == bool(names):
+        listed = ", ".join(known.jobs) or "none"
+        raise UsageError("name the jobs to run, or give --all", hint=f"Jobs: {listed}. See `headrace jobs`.")
+    chosen = known.every() if every else known.find(names or [])
     connection = connect(settings)
 
     from headrace.broker import SPARK_CONNECTOR, JarCache, Topics, find_java
+    from headrace.broker.job_topics import ensure_topics
     from headrace.broker.rights import check_rights
-    from headrace.cli.topics import make_topics
     from headrace.engine.limits import StateLimit
     from headrace.spark.publishing import ProgressTopic
     from headrace.spark.rights import rights_of
@@ -225,9 +250,8 @@ def run(
         jars = JarCache(settings.paths.jars, java=java).get(SPARK_CONNECTOR, progress=step.progress)
     needed = rights_of(chosen)
     check_rights(connection, needed)
-    # Whoever runs a job need not be allowed to make topics, nor to look at their settings.
-    if Topics(connection).missing(right.name for right in needed if right.resource == "topic" and not right.optional):
-        make_topics(connection)
+    # Where nothing is missing, nothing is asked for: whoever runs a job need not be allowed to make topics.
+    ensure_topics(Topics(connection), chosen)
     options = RunOptions(
         connection=connection,
         master=settings.spark.master,

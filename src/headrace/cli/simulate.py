@@ -217,11 +217,12 @@ def _send_events(
     json: bool,
 ) -> None:
     """Send the fleet's reports as events to Kafka."""
-    from headrace.cli.topics import make_topics
+    from headrace.broker import Topics
     from headrace.transit.simulator import Disorder, TruthFile
     from headrace.transit.simulator.feed import simulate as feed
+    from headrace.transit.topics import input_topics
 
-    make_topics(connection)
+    Topics(connection).ensure(input_topics())
     fleet, first = chosen.fleet(begin)
     size = f"{chosen.vehicles:,} vehicles" + (f" and {chosen.copies - 1:,} copies of each" if chosen.copies > 1 else "")
     terminal.note(f"{size} drive from {begin:%Y-%m-%d %H:%M:%S} UTC; events go to {connection.bootstrap}")

@@ -17,14 +17,16 @@ import typer
 
 from headrace.cli import terminal
 from headrace.cli.connect import connect
+from headrace.cli.jobs import registry
 from headrace.cli.moments import moment
-from headrace.cli.options import Bootstrap, Globals
+from headrace.cli.options import Bootstrap, Globals, UsageError
 from headrace.cli.stopping import Stop, stop_on_signals
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.broker import Connection
     from headrace.broker.consumer import Record, Start
+    from headrace.config import Settings
     from headrace.events.codec import Codec
 
 _PREVIEW = 120
@@ -120,6 +122,28 @@ class Reader:
             step *= 8
 
 
+def topic_of(word: str, connection: Connection, settings: Settings) -> str:
+    """The topic that a word means: one of that name, or else the results of a job.
+
+    Raises:
+        HeadraceError: There is neither.
+    """
+    from headrace.broker import Topics
+    from headrace.registry import is_job_file
+
+    placed = ":" in word or "/" in word  # neither can be in the name of a topic
+    if not placed and not Topics(connection).missing([word]):
+        return word
+    known = registry(settings)
+    if placed or word in known.jobs or (is_job_file(word) and word.endswith(".py")):
+        found = known.find([word])
+        if len(found) > 1:
+            names = ", ".join(job.name for job in found)
+            raise UsageError(f"{word} has several jobs: {names}", hint=f"Choose one: headrace tail {found[0].name}")
+        return found[0].result_topic
+    return word
+
+
 def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of topics for the shell's completion."""
     from headrace.broker import Topics
@@ -133,7 +157,15 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def tail(
     ctx: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC",
+            help="A topic, or a job: then its results.",
+            autocompletion=complete_topic,
+            show_default=False,
+        ),
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
     key: Annotated[
         str | None, typer.Option("--key", "-k", metavar="KEY", help="Only records with this key.", show_default=False)
@@ -171,7 +203,9 @@ def tail(
     codec = Codec()
     shown = 0
     with stop_on_signals() as stop:
-        reader = Reader(connection, topic, stop, key=None if key is None else key.encode())
+        reader = Reader(
+            connection, topic_of(topic, connection, settings), stop, key=None if key is None else key.encode()
+        )
         more: Iterable[Record]
         if begin is None:
             recent, after = reader.last(_DEFAULT_LIMIT if limit is None else limit)

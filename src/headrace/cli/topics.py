@@ -11,7 +11,11 @@ from headrace.cli.connect import connect
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.broker import Connection, TopicSpec
+    from headrace.config import Settings
+    from headrace.stream import Job
 
 #: Settings of a topic that people ask for.
 _SHOWN = (
@@ -27,26 +31,28 @@ _SHOWN = (
 app = typer.Typer(no_args_is_help=False, help="List topics with the number of their records; create and describe them.")
 
 
-def declared_topics() -> list[TopicSpec]:
-    """Every topic that the jobs of this installation read or write."""
+def declared_topics(settings: Settings | None = None) -> list[TopicSpec]:
+    """Every topic that the jobs of this project or installation read or write, with what plug-ins declare."""
+    from headrace.broker.job_topics import declared_sources, read_topics, written_topics
     from headrace.cli.jobs import known_jobs
-    from headrace.transit.topics import topics as declare
 
-    jobs = known_jobs().values()
-    return declare(
-        [job.result_topic for job in jobs], further=[topic for job in jobs for topic in job.result_topics[1:]]
-    )
+    jobs = list(known_jobs(settings).values())
+    named = {spec.name: spec for spec in [*read_topics(jobs), *written_topics(jobs)]}
+    # Feeds of an installed application may write more than its jobs read; a project has what its jobs name.
+    more = {} if settings is not None and settings.jobs else declared_sources()
+    return list({**more, **named}.values())
 
 
-def make_topics(connection: Connection) -> tuple[str, ...]:
-    """Create the declared topics that are missing.
+def make_topics(connection: Connection, jobs: Sequence[Job]) -> tuple[str, ...]:
+    """Create the topics that jobs need and that are missing, those that they read included.
 
     Returns:
         Their names.
     """
     from headrace.broker import Topics
+    from headrace.broker.job_topics import read_topics, written_topics
 
-    return Topics(connection).ensure(declared_topics()).created
+    return Topics(connection).ensure([*read_topics(jobs), *written_topics(jobs)]).created
 
 
 @app.callback(invoke_without_command=True)
@@ -95,14 +101,15 @@ def create(
 
     if name is None and (partitions is not None or retention is not None):
         raise UsageError("--partitions and --retention need a topic", hint="Write: headrace topics create TOPIC ...")
+    settings = Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap"))
     if name is None:
-        specs = declared_topics()
+        specs = declared_topics(settings)
     else:
-        known = {spec.name: spec for spec in declared_topics()}
+        known = {spec.name: spec for spec in declared_topics(settings)}
         specs = [known.get(name, TopicSpec(name=name))]
         if partitions is not None or retention is not None:
             specs = [TopicSpec(name=name, partitions=partitions or 4, retention=retention)]
-    connection = connect(Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap")))
+    connection = connect(settings)
     done = Topics(connection).ensure(specs)
     if json:
         terminal.document(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import terminal
-from headrace.cli.jobs import complete_job
+from headrace.cli.jobs import complete_job, pick
 from headrace.cli.options import Globals, Json
 
 if TYPE_CHECKING:
@@ -44,12 +44,15 @@ def watermarks(
     for checkpoint in _checkpoints(settings.checkpoint_directory):
         found.update(read_standing(checkpoint))
     if names:
-        found = {name: standing for name, standing in found.items() if name in names}
+        # The name of a job that has run is enough; where its code is need not be known.
+        others = [name for name in names if name not in found]
+        wanted = {*names, *(job.name for job in pick(others, settings))}
+        found = {name: standing for name, standing in found.items() if name in wanted}
     if json:
         terminal.document(found)
         return
     if not found:
-        terminal.note("No job has told its watermarks yet. Start one: headrace run vehicle-distribution")
+        terminal.note("No job has told its watermarks yet. Start one: headrace run JOB")
         return
     for name, standing in found.items():
         _show(name, standing)

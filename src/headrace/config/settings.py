@@ -18,7 +18,7 @@ from headrace.config.sections import (
     SparkSettings,
     TransitSettings,
 )
-from headrace.config.sources import DEFAULT, Found, Origin, config_error, file_to_read, unknown_key
+from headrace.config.sources import DEFAULT, JOBS, Found, Origin, config_error, file_to_read, unknown_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +48,8 @@ class Settings(BaseModel):
     transit: TransitSettings = Field(default_factory=TransitSettings)
     dashboard: DashboardSettings = Field(default_factory=DashboardSettings)
     paths: PathSettings = Field(default_factory=PathSettings)
+    jobs: tuple[str, ...] = ()
+    """The files and modules with the project's jobs, from `jobs = [...]` at the top of the file."""
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
     _file: Path | None = PrivateAttr(default=None)
@@ -83,7 +85,7 @@ class Settings(BaseModel):
         if found.problems:
             raise config_error(found.problems)
         try:
-            return cls.model_validate(found.values, context=_Sources(found.origins, path))
+            return cls.model_validate({**found.values, JOBS: found.jobs}, context=_Sources(found.origins, path))
         except ValidationError as error:
             raise config_error(found.explain(error)) from None
 
@@ -96,6 +98,11 @@ class Settings(BaseModel):
     def file(self) -> Path | None:
         """The file that was read, if there was one."""
         return self._file
+
+    @property
+    def project(self) -> Path:
+        """The directory of the project: that of the file, or the working directory without one."""
+        return Path.cwd() if self._file is None else self._file.absolute().parent
 
     def origin(self, key: str) -> Origin:
         """Where the value of a setting came from.

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 FILE_NAME = "headrace.toml"
 FILE_VARIABLE = "HEADRACE_CONFIG"
 HOME_VARIABLE = "HEADRACE_HOME"
+#: The list at the top of the file that names a project's jobs.
+JOBS = "jobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Found:
         self.values: dict[str, dict[str, object]] = {}
         self.origins: dict[str, Origin] = {}
         self.problems: list[Problem] = []
+        #: Where the project's jobs are: paths, made absolute, and modules.
+        self.jobs: tuple[str, ...] = ()
 
     def put(self, key: str, value: object, origin: Origin, base: Path) -> None:
         """Take a value of a source, in place of what an earlier one said."""
@@ -108,7 +112,9 @@ class Found:
             ) from None
         for section, table in document.items():
             where = f"{path}{_line_of(text, section, None)}"
-            if section not in SECTIONS:
+            if section == JOBS:
+                self._take_jobs(table, where, path.parent)
+            elif section not in SECTIONS:
                 self.problems.append(_unknown_section(section, table, where))
             elif not isinstance(table, dict):
                 self.problems.append(
@@ -121,6 +127,13 @@ class Found:
                 for name, value in table.items():
                     origin = Origin("file", f"{path}{_line_of(text, section, name)}")
                     self.put(f"{section}.{name}", value, origin, path.parent)
+
+    def _take_jobs(self, words: object, where: str, base: Path) -> None:
+        if not isinstance(words, list) or not all(isinstance(word, str) and word.strip() for word in words):
+            what = f"{where}: {JOBS} is {words!r}, but it is a list of files and modules"
+            self.problems.append(Problem(what, 'Write it at the top: jobs = ["jobs.py", "parcels.jobs:late"]'))
+            return
+        self.jobs = tuple(_located(word.strip(), base) for word in words)
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
         """Take every variable that is a setting."""
@@ -161,6 +174,17 @@ class Found:
                 Problem(f"{_place(self.origins.get(key, DEFAULT))}: {key} is {value}", f"Allowed: {setting.allowed}.")
             )
         return problems
+
+
+def _located(word: str, base: Path) -> str:
+    """Make the path in the name of a job absolute; the name of a module is left as it is.
+
+    >>> _located("jobs.py:late", Path("/project")), _located("parcels.jobs:late", Path("/project"))
+    ('/project/jobs.py:late', 'parcels.jobs:late')
+    """
+    place, colon, name = word.partition(":")
+    is_path = place.endswith(".py") or "/" in place
+    return f"{base / _expanded(Path(place))}{colon}{name}" if is_path else word
 
 
 def _place(origin: Origin) -> str:

@@ -19,7 +19,7 @@ from headrace.broker.rights import check_rights
 from headrace.broker.topics import COMMITS, DEAD_LETTERS
 from headrace.errors import EnvironmentProblem, FailedJobError, HeadraceError, PlanError, StateError
 from headrace.events import Codec
-from headrace.spark import environment
+from headrace.spark import environment, user_code
 from headrace.spark.advice import Advice, AdviceFile
 from headrace.spark.batches import Batches
 from headrace.spark.catchup import CatchUp, CatchUpStopped, has_returned, saved_state
@@ -526,6 +526,10 @@ class _Run:
             self._spark = start_session(
                 "headrace", master=options.master, settings=_settings(options), python=options.python
             )
+            if not options.master.startswith("local"):
+                modules = user_code.pack_modules(options.checkpoint.parent / "modules")
+                if modules is not None:
+                    self._spark.sparkContext.addPyFile(str(modules))
         return self._spark
 
     def _query(self, spark: SparkSession) -> None:
@@ -654,7 +658,9 @@ def _settings(options: RunOptions) -> dict[str, str]:
         state_memory_mb=options.state_memory_mb,
         local_directory=options.checkpoint.parent / "spark-local",
     )
-    if not options.master.startswith("local"):
+    if options.master.startswith("local"):
+        ours |= user_code.local_settings()
+    else:
         # Executors on other machines must reach the driver: by a name that Spark finds, or that a user sets.
         ours = {name: value for name, value in ours.items() if name not in _LOOPBACK}
         ours |= environment.settings(environment.pack(options.ship)) if options.ship is not None else {}

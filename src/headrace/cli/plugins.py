@@ -1,0 +1,64 @@
+"""`headrace plugins`: what was found beside Headrace itself, from where, and what failed to load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from headrace.cli import terminal
+from headrace.cli.jobs import registry
+from headrace.cli.options import Globals, Json
+
+if TYPE_CHECKING:
+    from headrace.config import Settings
+    from headrace.registry import Plugin
+
+
+def found_plugins(settings: Settings) -> list[tuple[Plugin, bool]]:
+    """Everything that was found, with whether it is used here: a project that names its jobs has no others."""
+    from headrace.registry import KINDS, find_objects
+
+    known = registry(settings)
+    found = [(plugin, True) for plugin in known.plugins]
+    if settings.jobs:
+        found += [(plugin, False) for plugin in known.installed()]
+    for kind in KINDS:
+        if kind != "jobs":
+            found += [(plugin, True) for plugin in find_objects(kind)]
+    return found
+
+
+def plugins(ctx: typer.Context, json: Json = False) -> None:
+    """List what packages and the project add: jobs and topics, from where, and what failed to load."""
+    settings = Globals.of(ctx).settings()
+    found = found_plugins(settings)
+    if json:
+        terminal.document([{**_facts(plugin), "used": used} for plugin, used in found])
+        return
+    terminal.rows(
+        ("kind", "name", "place", "from", "brings"),
+        [(plugin.kind, plugin.name, plugin.place, plugin.origin, _brings(plugin, used=used)) for plugin, used in found],
+        styles=["red" if plugin.problem is not None else "" if used else "dim" for plugin, used in found],
+    )
+    for plugin, _ in found:
+        if plugin.problem is not None:
+            terminal.note(f"{plugin.place} of {plugin.origin} failed to load: {plugin.problem}", style="yellow")
+
+
+def _facts(plugin: Plugin) -> dict[str, object]:
+    return {
+        "kind": plugin.kind,
+        "name": plugin.name,
+        "place": plugin.place,
+        "from": plugin.origin,
+        "provides": list(plugin.provides),
+        "problem": None if plugin.problem is None else str(plugin.problem),
+    }
+
+
+def _brings(plugin: Plugin, *, used: bool) -> str:
+    if plugin.problem is not None:
+        return "FAILED"
+    names = ", ".join(plugin.provides) or "nothing"
+    return names if used else f"not used here, the project names its jobs ({names})"

@@ -1,0 +1,151 @@
+"""`JobRegistry`: which jobs there are, and which one a word means.
+
+A project that names its jobs in headrace.toml (`jobs = ["jobs.py"]`) has those and no others. Elsewhere the jobs are
+those of the installed packages (entry points `headrace.jobs`). By its place (`jobs.py:late`) any job can be named
+anywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import MissingExtraError, PlanError
+from headrace.registry.job_files import JobFile, UnknownJobError, is_job_file, is_path, load_jobs
+from headrace.registry.plugins import Plugin, entry_points_of, load_plugin, origin_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from importlib.metadata import EntryPoint
+
+    from headrace.config import Settings
+    from headrace.stream import Job
+
+
+class JobRegistry:
+    """The jobs of a project, or those of the installed packages.
+
+    Args:
+        settings: Say which file names the project's jobs; functions that make jobs are called with them.
+
+    >>> from headrace.config import Settings
+    >>> JobRegistry(Settings()).find(["vehicle-distribution"])[0].result_topic
+    'analytics.vehicle-distribution'
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._files: dict[str, JobFile] = {}
+
+    @cached_property
+    def plugins(self) -> tuple[Plugin, ...]:
+        """Where the jobs come from, those that failed to load included."""
+        return self._project_plugins() if self._settings.jobs else self.installed()
+
+    @cached_property
+    def jobs(self) -> dict[str, Job]:
+        """All jobs that could be loaded, by name, in the order of their names."""
+        found = {job.name: job for plugin in reversed(self.plugins) for job in plugin.content}
+        return dict(sorted(found.items()))
+
+    @property
+    def failed(self) -> list[Plugin]:
+        """What could not be loaded. A package whose extra is not installed was not meant to be."""
+        excused = () if self._settings.jobs else (MissingExtraError,)
+        return [
+            plugin for plugin in self.plugins if plugin.problem is not None and not isinstance(plugin.problem, excused)
+        ]
+
+    def every(self) -> list[Job]:
+        """All jobs.
+
+        Raises:
+            HeadraceError: One of them cannot be loaded: to leave it out silently would be wrong.
+        """
+        problems = [plugin.problem for plugin in self.plugins if plugin.problem is not None]
+        if self.failed or (problems and not self.jobs):
+            raise next(iter(plugin.problem for plugin in self.failed if plugin.problem), problems[0])
+        if not self.jobs:
+            raise UnknownJobError("there are no jobs here", hint='Name some: jobs = ["jobs.py"] in headrace.toml.')
+        return list(self.jobs.values())
+
+    def find(self, words: Iterable[str]) -> list[Job]:
+        """Find the jobs that words name, each once: by name, or by where they are.
+
+        Raises:
+            HeadraceError: There is no such job, file or module, or it cannot be imported.
+        """
+        found: dict[str, Job] = {}
+        for word in words:
+            for job in self._load(word).chosen if is_job_file(word) else (self._by_name(word),):
+                if found.setdefault(job.name, job) is not job:
+                    raise PlanError(f"two different jobs are named {job.name!r}", hint="Give one of them another name.")
+        return list(found.values())
+
+    def installed(self) -> tuple[Plugin, ...]:
+        """Load the jobs of the installed packages."""
+        return _without_doubles([self._of_package(point) for point in entry_points_of("jobs")])
+
+    def _project_plugins(self) -> tuple[Plugin, ...]:
+        origin = "the settings" if self._settings.file is None else str(self._settings.file)
+        return _without_doubles([self._of_word(word, origin) for word in self._settings.jobs])
+
+    def _of_package(self, point: EntryPoint) -> Plugin:
+        return load_plugin("jobs", point.name, point.value, origin_of(point), lambda: _content(self._load(point.value)))
+
+    def _of_word(self, word: str, origin: str) -> Plugin:
+        place, _, name = word.partition(":")
+        short = name or (Path(place).stem if is_path(place) else place)
+        return load_plugin("jobs", short, word, origin, lambda: _content(self._load(word)))
+
+    def _load(self, word: str) -> JobFile:
+        place, _, name = word.partition(":")
+        base = str(Path(place).expanduser().resolve()) if is_path(place) else place
+        key = f"{base}:{name}"
+        if key not in self._files:
+            # A function that makes jobs is called once, or `late` and `jobs.py:late` would be two jobs.
+            whole = self._files.get(f"{base}:")
+            if whole is not None and name in whole.jobs:
+                return JobFile(whole.module, whole.jobs, (whole.jobs[name],))
+            self._files[key] = load_jobs(word, self._settings)
+        return self._files[key]
+
+    def _by_name(self, name: str) -> Job:
+        if name in self.jobs:
+            return self.jobs[name]
+        close = difflib.get_close_matches(name, self.jobs, n=1)
+        guess = f"Did you mean {close[0]}? " if close else ""
+        listed = f"Jobs: {', '.join(self.jobs)}." if self.jobs else 'Name some: jobs = ["jobs.py"] in headrace.toml.'
+        lost = [plugin for plugin in self.plugins if plugin.problem is not None]
+        unread = "".join(f"\n  {plugin.origin}: {plugin.problem}" for plugin in lost)
+        what = f"there is no job {name!r}" + (f"; what could not be loaded:{unread}" if lost else "")
+        raise UnknownJobError(what, hint=f"{guess}{listed}")
+
+
+def _content(file: JobFile) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    return tuple(job.name for job in file.chosen), file.chosen
+
+
+def _without_doubles(plugins: list[Plugin]) -> tuple[Plugin, ...]:
+    """Let the first of two jobs of one name be it, and call the other plug-in broken."""
+    owners: dict[str, Plugin] = {}
+    checked: list[Plugin] = []
+    for plugin in plugins:
+        taken = [
+            job.name
+            for job in plugin.content
+            if job.name in owners and not any(job is other for other in owners[job.name].content)
+        ]
+        if taken:
+            first = owners[taken[0]]
+            problem = PlanError(
+                f"{plugin.place} has a job {taken[0]!r}, as {first.place} of {first.origin} has",
+                hint="Give one of them another name.",
+            )
+            checked.append(Plugin(plugin.kind, plugin.name, plugin.place, plugin.origin, problem=problem))
+            continue
+        owners |= {name: plugin for name in plugin.provides if name not in owners}
+        checked.append(plugin)
+    return tuple(checked)
