@@ -1,8 +1,8 @@
 """The last step of every decoding: event time, ingestion time, and the columns that were asked for.
 
 A format reads all its columns into a frame. What is the same for all of them is done here: a missing value or one that
-is too long is rejected before anything reads it, the event time is taken from a column, a header or Kafka's timestamp, and a
-row without a usable time is rejected.
+is too long is rejected before anything reads it, the event time is taken from a column, a header or Kafka's timestamp,
+and a row without a usable time is rejected.
 """
 
 from __future__ import annotations
