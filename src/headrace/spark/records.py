@@ -13,6 +13,7 @@ from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WIND
 from headrace.engine.tally import tallied
 from headrace.errors import PlanError
 from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Result
+from headrace.formats.format import IDEMPOTENCY_HEADER
 from headrace.formats.origin import origin
 from headrace.spark.exchange import frames, output_kind
 from headrace.spark.idempotency import idempotency_keys
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 _LATE_FIELDS = (EVENT_TIME, "ingestion_time", "job", "key", WINDOW_START, WINDOW_END, "lateness", "watermark")
 _UTC = pl.Datetime("us", "UTC")
 _COUNTED = "#"
-#: Names a result in a header where its value has no place for it.
-IDEMPOTENCY_HEADER = "headrace-idempotency-key"
 
 
 def counted(name: str) -> str:
