@@ -267,9 +267,8 @@ class KafkaStreamReader(DataSourceStreamReader):
         ranges = [(place, begin.get(place, 0), end) for place, end in ends.items() if end > begin.get(place, 0)]
         for part in (0.0, 0.5, 1.0):
             offsets = [(place, start + int((end - 1 - start) * part)) for place, start, end in ranges]
-            for chunk in shared_reader(self._plan.connection).read(
-                [Range(*place, at, at + 1) for place, at in offsets]
-            ):
+            reader = shared_reader(self._plan.connection, ahead=False)
+            for chunk in reader.read([Range(*place, at, at + 1) for place, at in offsets]):
                 yield (chunk.topic, chunk.partition), chunk.bytes
 
     def _next_stop(self, start: dict[str, Any]) -> Position | None:
