@@ -10,18 +10,24 @@ from headrace.cli.gauges import Gauges, ResultRow
 from headrace.errors import BrokerError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.broker import Connection
     from headrace.events.codec import Codec
     from headrace.events.schemas.records_pb2 import Result
 
 
-def row_of(codec: Codec, value: bytes | None, published: int) -> ResultRow | None:
+def row_of(
+    codec: Codec, value: bytes | None, published: int, *, keys: Sequence[str] = ("cell",), places: bool = True
+) -> ResultRow | None:
     """A record of a result topic as the view needs it; None for what is no windowed result.
 
     Args:
         codec: Reads the value.
         value: The record's value.
         published: Kafka's timestamp of it, in microseconds.
+        keys: The columns that are the key, and no figures.
+        places: Whether the key is a map cell.
     """
     from headrace.events.letters import Rejection
     from headrace.events.schemas.records_pb2 import Result
@@ -31,8 +37,8 @@ def row_of(codec: Codec, value: bytes | None, published: int) -> ResultRow | Non
     if not isinstance(payload, Result) or not payload.HasField("window_end") or payload.is_retraction:
         return None
     return ResultRow(
-        key=_cell(payload.key),
-        count=_count(payload),
+        key=_cell(payload.key) if places else payload.key,
+        count=_count(payload, keys),
         window_end=payload.window_end.ToMicroseconds(),
         published=published,
         on_time=payload.pane_timing in {"", "on_time"},
@@ -44,10 +50,10 @@ def _cell(key: str) -> str:
     return f"{int(key):x}" if key.isdigit() and len(key) > 15 else key
 
 
-def _count(result: Result) -> int:
+def _count(result: Result, keys: Sequence[str]) -> int:
     for column in result.columns:
         kind = column.WhichOneof("value")
-        if column.name != "cell" and kind in {"integer", "unsigned"}:
+        if column.name not in keys and kind in {"integer", "unsigned"}:
             return int(getattr(column, kind))
     return 0
 
@@ -59,9 +65,21 @@ class ResultReader:
         connection: Where.
         topic: The result topic.
         gauges: Who wants them.
+        keys: The columns that are the key.
+        places: Whether the key is a map cell.
     """
 
-    def __init__(self, connection: Connection, topic: str, gauges: Gauges) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        gauges: Gauges,
+        *,
+        keys: Sequence[str] = ("cell",),
+        places: bool = True,
+    ) -> None:
+        self._keys = tuple(keys)
+        self._places = places
         self._connection = connection
         self._topic = topic
         self._gauges = gauges
@@ -89,7 +107,10 @@ class ResultReader:
             with Consumer(self._connection, [self._topic], start="end", follow=True) as consumer:
                 while not self._stop.is_set():
                     records = consumer.read(timeout=0.2)
-                    rows = (row_of(codec, record.value, record.timestamp) for record in records)
+                    rows = (
+                        row_of(codec, record.value, record.timestamp, keys=self._keys, places=self._places)
+                        for record in records
+                    )
                     self._gauges.results([row for row in rows if row is not None], now=time.monotonic())
         except BrokerError as problem:
             self._problem = problem
