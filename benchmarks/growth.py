@@ -1,8 +1,8 @@
 """How the time of a batch grows: with keys, with windows per event, with the lateness that is allowed.
 
     python -m benchmarks.growth            # prints a table, writes benchmarks/results/growth.json
-    python -m benchmarks.growth --keyed    # state by key: sessions, deduplication, previous, global and count windows;
-                                           # writes benchmarks/results/growth_keyed.json
+    python -m benchmarks.growth --keyed    # state by key: sessions, deduplication, previous, global and count
+                                           # windows, partial matches; writes benchmarks/results/growth_keyed.json
     python -m benchmarks.growth --keyed --only session --keys 10000,2000000
 
 State by key is measured with the key groups of a real run and 1,000 events a batch: median, mean and largest time of
@@ -63,6 +63,8 @@ START = 1_772_000_000_000_000
 SECOND = 1_000_000
 #: Batches that are not counted: the first takes in what waited for the watermark.
 WARM_UP = 3
+#: How many of the rows of a batch have a key that was not there.
+_FRESH_SHARES = {"deduplicate": 0.1, "deduplicate, all new": 1.0}
 console = Console()
 
 
@@ -149,6 +151,7 @@ def _keyed_streams() -> dict[str, Stream]:
     return {
         "session": keyed.window(session("1h")).aggregate(n=count(), value=latest("value")),
         "deduplicate": rows.deduplicate("key", within="1h"),
+        "deduplicate, all new": rows.deduplicate("key", within="1h"),
         "previous": keyed.previous(before="value", within="1h"),
         "global": keyed.window(global_(), trigger=repeatedly(after_count(3))).aggregate(
             n=count(), value=latest("value")
@@ -164,8 +167,10 @@ def run_keyed(name: str, keys: int, *, events: int, batches: int, key_groups: in
     """Fill the state with every key, then time batches of random keys.
 
     For patterns, every key has a partial match that waits; then one row in ten begins one, one in twenty completes one,
-    and the others leave them as they are.
+    and the others leave them as they are. For deduplication one row in ten has a key that was not there, or all have
+    ("all new", where the state also grows by what the batches bring); the others are duplicates.
     """
+    fresh_share = _FRESH_SHARES.get(name, 0.0)
     runner = Runner(_keyed_streams()[name], key_groups=key_groups)
     random = np.random.default_rng(7)
     runner.step(_rows(np.arange(keys), 0, np.zeros(keys)))
@@ -173,7 +178,9 @@ def run_keyed(name: str, keys: int, *, events: int, batches: int, key_groups: in
     for batch in range(1, batches + WARM_UP + 1):
         luck = random.random(events)
         values = np.select([luck < 0.1, luck < 0.15], [0.5, 200.0], 50.0)
-        rows = _rows(random.integers(0, keys, events), batch + 1, values)
+        fresh = keys + batch * events + np.arange(events)
+        chosen = np.where(random.random(events) < fresh_share, fresh, random.integers(0, keys, events))
+        rows = _rows(chosen, batch + 1, values)
         started = time.process_time()
         runner.step(rows)
         took.append((time.process_time() - started) * 1000)
@@ -215,14 +222,14 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=150)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--keyed", action="store_true", help="state by key, 1,000 events a batch")
-    parser.add_argument("--only", help="operators of --keyed, separated by commas")
+    parser.add_argument("--only", help="operators of --keyed, separated by semicolons")
     parser.add_argument("--keys", default="10000,100000,500000,2000000", help="sizes of the state for --keyed")
     parser.add_argument("--key-groups", type=int, default=SparkSettings().key_groups, help="for --keyed")
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.events, chosen.batches = 1_000, 20
     if chosen.keyed:
-        names = chosen.only.split(",") if chosen.only else list(_keyed_streams())
+        names = chosen.only.split(";") if chosen.only else list(_keyed_streams())
         sizes = [int(size) for size in chosen.keys.split(",")]
         whole = not chosen.quick and not chosen.only
         batches = min(chosen.batches, 60)

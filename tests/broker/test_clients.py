@@ -116,6 +116,17 @@ def test_where_reading_starts_is_settled_before_anything_else_is_written(
             assert consumer.positions == {(name, 0): 1}
 
 
+def test_a_topic_that_was_just_created_can_be_read_from_its_end(
+    broker: EmbeddedBroker, topic_name: Callable[[], str]
+) -> None:
+    """Right after it was created, a partition has no leader for some milliseconds."""
+    for _ in range(4):
+        name = topic_name()
+        Topics(broker.connection).ensure([TopicSpec(name=name, partitions=24)])
+        with Consumer(broker.connection, [name], start="end") as consumer:
+            assert consumer.positions == {(name, partition): 0 for partition in range(24)}
+
+
 def test_following_waits_for_more(broker: EmbeddedBroker, topic: str) -> None:
     with Producer(broker.connection) as producer:
         producer.send(topic, b"old")

@@ -18,7 +18,7 @@ from headrace.cep import Pattern, compile_pattern
 from headrace.cep.measures import collect, first
 from headrace.cep.operator import PatternOperator
 from headrace.cep.streaming import Progress, StreamMatcher
-from headrace.engine import keyed_pages
+from headrace.engine import due_pages, keyed_state
 from headrace.engine.operator import Turn
 from headrace.engine.state import MemorySegments, frame_to_bytes
 from headrace.errors import StateError
@@ -112,12 +112,11 @@ def test_pages_of_any_size_and_restarts_give_the_matches_of_the_matcher_in_memor
     found: list[tuple[str, int, list[int]]] = []
     with pytest.MonkeyPatch.context() as patch:
         # With pages of a key or two, a handful of keys makes them split, join and move.
-        patch.setattr(keyed_pages, "PAGE_KEYS", data.draw(st.sampled_from([1, 2, 64])))
-        patch.setattr(keyed_pages, "LARGE_PAGE_KEYS", data.draw(st.sampled_from([1, 3, 4_096])))
-        patch.setattr(keyed_pages, "_MANY_KEYS", data.draw(st.sampled_from([0, 1, 256])))
+        patch.setattr(keyed_state, "SINGLE_PAGE_ROWS", data.draw(st.sampled_from([1, 2, 2_048])))
+        patch.setattr(keyed_state, "PAGE_ROWS", data.draw(st.sampled_from([1, 3, 16])))
+        patch.setattr(keyed_state, "PAGE_COST", data.draw(st.sampled_from([0, 2, 64])))
+        patch.setattr(due_pages, "BLOCK", data.draw(st.sampled_from([2, 1_024])))
         patch.setattr("headrace.cep.operator._FEW_WAITING", data.draw(st.sampled_from([0, 3, 2_000])))
-        patch.setattr("headrace.cep.operator._WAITING_PER_ROW", data.draw(st.sampled_from([0, 4])))
-        patch.setattr(keyed_pages, "_STEP", data.draw(st.sampled_from([1, 16])))
         operator = PatternOperator(pattern, key=["key"], measures={"values": collect("value")})
         segments = MemorySegments()
         for begin, stop in zip([0, *cuts], [*cuts, rows.height], strict=True):
@@ -153,7 +152,7 @@ def test_partial_matches_that_the_version_before_saved_go_on(few: int, monkeypat
     rows = frame_of([("x", "a", 1, 0), ("y", "a", 2, 1), ("x", "b", 3, 1)])
     segments = MemorySegments({"pattern": older_segment(operator, rows[:2], T0 + 2 * SECOND)})
     assert operator.turn(segments, Turn(rows[:0], T0 + 2 * SECOND, 0)).keys == 2
-    assert segments.content["pattern"][:4] == b"HP2\n"
+    assert segments.content["pattern"][:4] == b"HP3\n"
     outcome = operator.turn(segments, Turn(rows[2:], T0 + 3 * SECOND, 0))
     assert outcome.rows is not None
     assert outcome.rows["values"].to_list() == [[1, 3]]
@@ -164,7 +163,6 @@ def test_partial_matches_that_the_version_before_saved_go_on(few: int, monkeypat
 def paged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep even few partial matches in pages."""
     monkeypatch.setattr("headrace.cep.operator._FEW_WAITING", 0)
-    monkeypatch.setattr("headrace.cep.operator._WAITING_PER_ROW", 0)
 
 
 @pytest.mark.usefixtures("paged")
@@ -189,11 +187,32 @@ def test_a_page_that_is_missing_or_damaged_is_refused() -> None:
     rows = frame_of([("x", "a", 1, 0)])
     operator.turn(segments, Turn(rows, T0 + SECOND, 0))
     turn = Turn(frame_of([("x", "b", 1, 5)]), T0 + 9 * SECOND, 0)
-    for content in (
-        {name: value for name, value in segments.content.items() if name != "partial/0"},
-        segments.content | {"partial/0": b"nonsense"},
-        {name: value for name, value in segments.content.items() if "schema" not in name},
-        segments.content | {"partial/directory": b"nonsense"},
+    page = segments.content["partial/0"]
+    for content, message in (
+        ({name: value for name, value in segments.content.items() if name != "partial/0"}, "partial/0 .* is missing"),
+        (segments.content | {"partial/0": b"nonsense"}, "starts with b'nons'"),
+        (segments.content | {"partial/0": page[:-1]}, "cannot be read"),
+        (segments.content | {"partial/0": page.replace(paths_of(page), bytes(12))}, "cannot be read"),
+        ({name: value for name, value in segments.content.items() if name != "layouts"}, "layout 0 is not known"),
     ):
-        with pytest.raises(StateError, match="saved keys"):
+        with pytest.raises(StateError, match=message):
             operator.turn(MemorySegments(content), turn)
+
+
+def paths_of(page: bytes) -> bytes:
+    """The beginning of the paths of the one key in a page: a node, a thread, no match that is held."""
+    head = struct.pack("<iii", 1, 1, 0)
+    assert page.count(head) == 1
+    return head
+
+
+def test_pages_of_an_earlier_form_are_refused() -> None:
+    operator = PatternOperator(WAITING, key=["key"])
+    segments = MemorySegments()
+    operator.turn(segments, Turn(frame_of([("x", "a", 1, 0)]), T0 + SECOND, 0))
+    older = b"HP2\n" + segments.content["pattern"][4:]
+    turn = Turn(frame_of([("x", "b", 1, 5)]), T0 + 9 * SECOND, 0)
+    outcome = operator.turn(MemorySegments({"pattern": older}), turn)
+    assert outcome.rows is not None
+    with pytest.raises(StateError, match="pages of an earlier form"):
+        operator.turn(MemorySegments({"pattern": older, "partial/directory": b"HD1"}), turn)

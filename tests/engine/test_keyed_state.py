@@ -87,6 +87,70 @@ def test_it_answers_as_a_dictionary_under_puts_expiries_and_restarts(steps: list
     assert [name for name in kept.segments.content if name.startswith("t/")] == []
 
 
+class Written(MemorySegments):
+    """Takes down the names of what is written or deleted."""
+
+    def __init__(self, content: dict[str, bytes]) -> None:
+        super().__init__(content)
+        self.names: set[str] = set()
+
+    def put(self, name: str, value: bytes) -> None:
+        self.names.add(name)
+        super().put(name, value)
+
+    def delete(self, name: str) -> None:
+        self.names.add(name)
+        super().delete(name)
+
+
+@settings(deadline=None, max_examples=150)
+@given(steps=steps, data=st.data())
+def test_rows_that_stay_as_they_are_remain_and_are_not_written(steps: list[Step], data: st.DataObject) -> None:
+    """Of the rows that were taken, some stay, some are replaced, some go; a key may have several rows."""
+    kept, model = Kept(), list[tuple[str, int, int | None]]()
+    for rows, watermark in steps:
+        segments, pages = Written(kept.segments.content), kept.record[0]
+        kept.segments = segments
+        table = KeyedTable(segments, "t", ("k",), Layouts(segments), TableIndex.of(kept.record))
+        taken = table.take(hashes_of([frame(rows)], ("k",)), watermark=watermark)
+        before = [] if taken is None else taken.rows()
+        asked = {key for key, _, _ in rows}
+        assert sorted(before, key=str) == sorted(
+            (row for row in model if row[0] in asked or (row[2] is not None and row[2] <= watermark)), key=str
+        )
+        stays = np.array(data.draw(st.lists(st.booleans(), min_size=len(before), max_size=len(before))), dtype=bool)
+        new = frame(rows if data.draw(st.booleans()) else [])
+        table.put(new, new.get_column("due"), stays=stays)
+        kept.close(table)
+        for row, stayed in zip(before, stays.tolist(), strict=True):
+            if not stayed:
+                model.remove(row)
+        model += new.rows()
+        assert kept.record[1] == len(model)
+        if stays.all() and new.is_empty() and kept.record[0] == pages:
+            assert not segments.names
+    everything = kept.open().take(None)
+    assert sorted([] if everything is None else everything.rows(), key=str) == sorted(model, key=str)
+
+
+def test_a_turn_that_changes_nothing_writes_nothing_and_one_that_changes_a_row_writes_its_page() -> None:
+    kept = Kept()
+    rows = frame([(f"k{number}", number, number) for number in range(200)])
+    table = kept.open()
+    table.put(rows, rows.get_column("due"))
+    kept.close(table)
+    some = hashes_of([rows.slice(50, 30)], ("k",))
+    for stays, names in ((30, 0), (29, 2)):
+        segments = Written(kept.segments.content)
+        table = KeyedTable(segments, "t", ("k",), Layouts(segments), TableIndex.of(kept.record))
+        taken = table.take(some)
+        assert taken is not None
+        table.put(None, stays=np.arange(30) < stays)
+        pages = {name for name in segments.names if "due" not in name}
+        assert len(pages) == names / 2
+        assert len(segments.names) <= names
+
+
 def test_rows_of_every_type_come_back_as_they_were() -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     rows = pl.DataFrame(

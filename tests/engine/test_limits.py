@@ -16,8 +16,18 @@ from headrace.engine.limits import StateLimit, StateLimitError
 from headrace.engine.state import record_from_bytes
 from headrace.inprocess import Runner
 from headrace.stream import Stream
+from headrace.stream.sql import sql
 from headrace.time import bounded
-from headrace.windows import count, session, sliding, tumbling
+from headrace.windows import (
+    after_count,
+    count,
+    count_window,
+    global_,
+    repeatedly,
+    session,
+    sliding,
+    tumbling,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -37,6 +47,13 @@ def waiting() -> Stream:
     return source().match(pattern).select(at=last("b.event_time"))
 
 
+def rising() -> Stream:
+    query = """SELECT * FROM readings MATCH_RECOGNIZE (PARTITION BY key ORDER BY event_time MEASURES up.value AS top
+        PATTERN (low up) DEFINE low AS value = 0, up AS value > 9)"""
+    stream: Stream = sql(query, {"readings": source()})
+    return stream
+
+
 STREAMS = {
     "pattern": waiting,
     "tumbling": lambda: source().window(tumbling("10s")).aggregate(n=count()),
@@ -45,15 +62,32 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("name", STREAMS)
+#: Each stateful step, with one entry of state for each key.
+BY_KEY = {
+    "pattern": waiting,
+    "match_recognize": rising,
+    "deduplicate": lambda: source().deduplicate("key", within="1h"),
+    "previous": lambda: source().previous(before="value", within="1h"),
+    "session": lambda: source().window(session("1h")).aggregate(n=count()),
+    "global": lambda: source().window(global_(), trigger=repeatedly(after_count(99))).aggregate(n=count()),
+    "count_window": lambda: source().window(count_window(99)).aggregate(n=count()),
+    "tumbling": lambda: source().window(tumbling("1h")).aggregate(n=count()),
+    "tumbling with lateness": lambda: source().window(tumbling("1h"), allowed_lateness="1h").aggregate(n=count()),
+}
+
+
+ALL = {**BY_KEY, **STREAMS}
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_the_bytes_that_a_group_counts_are_those_of_its_segments(name: str) -> None:
-    runner = Runner(STREAMS[name](), key_groups=2)
+    runner = Runner(ALL[name](), key_groups=2)
     for step in range(40):
         runner.step(rows(range(step % 7, 40 + step), 4 * step, value=10 * (step % 3 == 2)))
         for segments in runner.snapshot()[0]:
             kept = sum(len(value) for key, value in segments.items() if key.startswith("op/"))
             assert record_from_bytes(segments["clock"])["bytes"] == kept
-        runner = Runner(STREAMS[name](), key_groups=2, snapshot=runner.snapshot())
+        runner = Runner(ALL[name](), key_groups=2, snapshot=runner.snapshot())
 
 
 def test_more_keys_than_the_bound_stop_the_job_with_what_to_do() -> None:
@@ -79,14 +113,39 @@ def take_steps(runner: Runner, steps: int) -> None:
         runner.step(rows(range(500 * step), step))
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("name", ALL)
 def test_more_bytes_than_the_bound_stop_any_step(name: str) -> None:
-    free = Runner(STREAMS[name](), key_groups=1, state_limit=StateLimit())
+    free = Runner(ALL[name](), key_groups=1, state_limit=StateLimit())
     small = free.step(rows(range(10), 0)).counts["state.bytes"]
-    tight = Runner(STREAMS[name](), key_groups=1, state_limit=StateLimit(size=2 * small))
+    tight = Runner(ALL[name](), key_groups=1, state_limit=StateLimit(size=2 * small))
     tight.step(rows(range(10), 0))
     with pytest.raises(StateLimitError, match=r"bytes of state.* its share of spark\.max_state_bytes"):
         take_steps(tight, 8)
+
+
+def take_growing_steps(runner: Runner) -> None:
+    for step in range(12, 40):
+        runner.step(rows(range(100 + step), 2 * step))
+
+
+@pytest.mark.parametrize("name", BY_KEY)
+def test_the_bound_on_keys_holds_for_every_step(name: str) -> None:
+    runner = Runner(BY_KEY[name](), key_groups=1, state_limit=StateLimit(keys=120))
+    for step in range(12):
+        batch = runner.step(rows(range(100), 2 * step))
+    assert batch.counts["state.keys"] == 100
+    # More keys in each step, so that the parts of a slice, which count alone until they are merged, become larger.
+    with pytest.raises(StateLimitError, match=r"keys .* its share of spark\.max_state_keys"):
+        take_growing_steps(runner)
+
+
+@pytest.mark.parametrize("name", BY_KEY)
+def test_keys_are_counted_also_after_a_restart(name: str) -> None:
+    runner = Runner(BY_KEY[name](), key_groups=2, state_limit=StateLimit())
+    for step in range(4):
+        runner.step(rows(range(100), 2 * step))
+        runner = Runner(BY_KEY[name](), key_groups=2, snapshot=runner.snapshot(), state_limit=StateLimit())
+    assert runner.step(rows(range(1), 20)).counts["state.keys"] == 100
 
 
 def test_keys_that_go_make_room() -> None:

@@ -21,6 +21,7 @@ from headrace.evaluate.parts import Part, load_command
 from headrace.evaluate.sizes import bytes_per_event
 from headrace.evaluate.visibility import ResultWatch
 from headrace.events import Codec, Result
+from headrace.transit.jobs import all_jobs
 from headrace.transit.topics import VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def test_bytes_per_event(broker: EmbeddedBroker) -> None:
 
 @pytest.mark.broker
 def test_the_load_generator_follows_the_clock(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    make_topics(broker.connection)
+    make_topics(broker.connection, list(all_jobs().values()))
     command = load_command(bootstrap=broker.bootstrap, vehicles=50, seed=1)
     load = Part("the load generator", command, log=tmp_path / "load.log")
     begin = time.time()

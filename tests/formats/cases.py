@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import polars as pl
 from tests.formats.samples import records
 
-from headrace.formats.csv import csv
-from headrace.formats.text import raw, text
+from headrace.events import Codec, Layout, Record, VehiclePosition
+from headrace.formats import csv, header_time, json, raw, text
+from headrace.formats.envelope import EnvelopeFormat
 
 if TYPE_CHECKING:
     from headrace.formats.format import Format, Records
@@ -22,7 +24,67 @@ class Case:
     samples: Records
 
 
+_AT = datetime(2026, 1, 1, tzinfo=UTC)
+_POSITIONS = EnvelopeFormat(
+    VehiclePosition.DESCRIPTOR.full_name, tuple(Layout(VehiclePosition.DESCRIPTOR).schema.items())
+)
+_READINGS = EnvelopeFormat(Record.DESCRIPTOR.full_name, (("sensor", pl.String()), ("value", pl.Float64())))
+
+
+def _events(kind: type, **columns: list[object]) -> list[bytes]:
+    rows = pl.DataFrame({"event_time": [_AT] * len(next(iter(columns.values()))), **columns})
+    values: list[bytes] = Codec().encode(rows, kind).to_pylist()
+    return values
+
+
 CASES: list[Case] = [
+    Case(
+        "json",
+        json({"a": pl.Int64, "b": pl.String, "c": pl.Struct({"d": pl.List(pl.Float64)}), "e": pl.Date}),
+        records(
+            b'{"a":1,"b":"x","c":{"d":[1.5,null]},"e":"2026-01-31"}',
+            '{"b":"zwölf"}'.encode(),
+            b'{"a":9223372036854775807,"a":2,"unknown":{}}',
+            b'{"a":"1"}',
+            b'{"e":"2026-02-30"}',
+            b"[]",
+            b"{",
+            b"\xff",
+            None,
+        ),
+    ),
+    Case(
+        "json with a nested time in milliseconds",
+        json({"a": pl.Int64}, time="meta.at", time_format="ms"),
+        records(
+            b'{"a":1,"meta":{"at":1767268800000}}',
+            b'{"a":2,"meta":{"at":"1767268800000"}}',
+            b'{"a":3,"meta":{"at":true}}',
+            b'{"a":4}',
+        ),
+    ),
+    Case(
+        "json with the time in a header",
+        json({"a": pl.Int64}, time=header_time("at", "s")),
+        records(
+            *[b'{"a":1}'] * 4,
+            headers=[{"at": b"1767268800"}, {"at": b"1767268801.5"}, {"at": b"soon"}, {}],
+        ),
+    ),
+    Case(
+        "envelope",
+        _POSITIONS,
+        records(*_events(VehiclePosition, vehicle_id=["1", "2"], speed=[1.0, None]), b"rubbish", b"", None),
+    ),
+    Case(
+        "envelope of an open type",
+        _READINGS,
+        records(
+            *_events(Record, sensor=["a", "b"], value=[1.0, 2.0]),
+            *_events(Record, sensor=["c"], value=["no number"]),
+            b"rubbish",
+        ),
+    ),
     Case("text", text(), records(b"one", "zwölf".encode(), b"", b"\xff\xfe", None)),
     Case("raw", raw("body"), records(b"one", b"\xff", b"", None)),
     Case(

@@ -85,10 +85,24 @@ def test_delimiter_quote_and_nulls() -> None:
 
 
 def test_the_time_of_a_column() -> None:
-    by_number = csv({"at": pl.Int64}, time="at", time_unit="ms")
+    by_number = csv({"at": pl.Int64}, time="at", time_format="ms")
     decoded = by_number.decode(records(b"1500", b"", b"9223372036854775807"), [])
     assert decoded.frame.get_column("event_time").to_physical().to_list() == [1_500_000]
     assert [str(decoded.rejections[n].reason) for n in (1, 2)] == ["missing_timestamp", "bad_timestamp"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (b"2026-01-01T12:00:00Z", {}),
+        (b"01.01.2026 14:00", {"time_format": "%d.%m.%Y %H:%M", "time_zone": "Europe/Helsinki"}),
+        (b"1767268800", {"time_format": "s"}),
+    ],
+)
+def test_the_time_of_a_text(text: bytes, options: dict) -> None:
+    decoded = csv({"at": pl.String}, time="at", **options).decode(records(text, b"soon"))
+    assert decoded.frame.get_column("event_time").to_list() == [datetime(2026, 1, 1, 12, tzinfo=UTC)]
+    assert str(decoded.rejections[1].reason) == "bad_timestamp"
 
 
 def test_what_is_written_can_be_read() -> None:
@@ -107,7 +121,8 @@ def test_what_is_written_can_be_read() -> None:
         ({"a": pl.Int64}, {"delimiter": '"'}, "both"),
         ({"a": pl.Int64}, {"time": "b"}, "not in the schema"),
         ({"a": pl.Int64}, {"time": "a"}, "unit"),
-        ({"a": pl.String}, {"time": "a"}, "no time"),
+        ({"a": pl.Boolean}, {"time": "a"}, "no time"),
+        ({"a": pl.String}, {"time": "a", "time_format": "soon"}, "not known"),
         ({"event_time": pl.String}, {}, "event_time"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark.durable import write_durably
+from headrace.spark.durable import make_directory, write_durably
 from headrace.spark.session import spark_settings, start_session
 
 
@@ -28,6 +28,17 @@ def test_a_file_is_synced_before_it_gets_its_name_and_the_directory_after_it(
     write_durably(path, "new")
     assert seen == [("file", "old"), ("directory", "new")]
     assert [each.name for each in tmp_path.iterdir()] == ["topics.json"]
+
+
+def test_every_directory_that_is_made_is_synced_in_the_one_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink()))
+    make_directory(tmp_path / "checkpoints" / "speeds")
+    assert synced == [tmp_path, tmp_path / "checkpoints"]
+    make_directory(tmp_path / "checkpoints" / "speeds")
+    assert len(synced) == 2
 
 
 @pytest.mark.spark

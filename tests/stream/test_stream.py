@@ -9,10 +9,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headrace import formats
 from headrace.errors import JobError, PlanError
 from headrace.events import VehiclePosition
+from headrace.formats.envelope import EnvelopeFormat
 from headrace.inprocess import Runner, run
-from headrace.stream import Job, Stream
+from headrace.stream import Job, Output, Stream
 from headrace.stream.pipeline import compile_plan
 from headrace.time import bounded, punctuated
 from headrace.windows import (
@@ -300,3 +302,15 @@ def test_a_result_column_that_every_record_has_already_is_refused_where_the_job_
     windowed = stream.key_by("key").window(tumbling("5s")).aggregate(n=count())
     with pytest.raises(PlanError, match="result column key"):
         Job("clash", windowed)
+
+
+def test_a_format_that_cannot_write_the_results_of_a_job_is_refused_when_the_job_is_built() -> None:
+    source = Stream.topic("lines", format=formats.text("line")).watermark(bounded("1s"))
+    counts = source.key_by("line").window(tumbling("1s")).aggregate(n=count())
+    job = Job("lines", counts, format=formats.text("line"), outputs={"all": Output(counts, format=formats.json())})
+    assert "to analytics.lines as text, exactly once" in job.explain()
+    assert "to analytics.lines.all as json, exactly once" in job.explain()
+    with pytest.raises(PlanError, match=r"cannot write its results as text: .* column 'words'"):
+        Job("lines", counts, format=formats.text("words"))
+    with pytest.raises(PlanError, match="the envelope as its format"):
+        Job("lines", counts, format=EnvelopeFormat("headrace.v1.Record", ()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,6 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.cep import Pattern
+from headrace.cep.measures import first
+from headrace.cep.operator import PatternOperator
 from headrace.engine import MemorySegments, Turn, due_pages, keyed_state
 from headrace.engine.group import _Own
 from headrace.time.instants import END, INSTANT
@@ -104,6 +108,7 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
     monkeypatch.setattr(keyed_state, "PAGE_ROWS", request.param)
     monkeypatch.setattr(keyed_state, "PAGE_COST", request.param - 1)
     monkeypatch.setattr(due_pages, "BLOCK", 4)
+    monkeypatch.setattr("headrace.cep.operator._FEW_WAITING", 0)
 
 
 small_pages = pytest.mark.usefixtures("_small_pages")
@@ -246,6 +251,13 @@ COUNTED: dict[str, Operator] = {
     "previous": PreviousOperator(("key",), (("before", "id"),), GAP),
     "count window": SequenceOperator(("key",), count_window(3), AGGREGATES),
     "global": WindowOperator(("key",), global_(), AGGREGATES, trigger=repeatedly(after_count(3))),
+    "pattern": PatternOperator(
+        Pattern.begin("a", pl.col("id") % 3 == 0)
+        .followed_by("b", pl.col("id") % 3 == 1)
+        .within(timedelta(microseconds=GAP)),
+        key=["key"],
+        measures={"id": first("a.id")},
+    ),
 }
 
 

@@ -100,6 +100,15 @@ def test_a_turn_touches_what_its_rows_need_however_many_keys_there_are(name: str
     assert many_segments < 2 * 2 * 50 + 20
 
 
+def test_duplicates_of_what_has_passed_write_no_page() -> None:
+    operator, state = OPERATORS["deduplicate"], MemorySegments()
+    operator.turn(state, Turn(rows(np.arange(10_000), 0), 1_000_000, 0))
+    before = dict(state.content)
+    again = operator.turn(state, Turn(rows(np.arange(0, 10_000, 100), 2_000_000), 3_000_000, 0))
+    assert again.rows is None
+    assert {name for name, value in state.content.items() if before.get(name) != value} == {"index"}
+
+
 @pytest.mark.parametrize("name", ["session", "deduplicate", "previous"])
 def test_what_expires_costs_its_own_pages_and_leaves_nothing(name: str) -> None:
     operator, state = OPERATORS[name], Counted()

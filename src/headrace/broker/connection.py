@@ -277,7 +277,7 @@ class ErrorWatch:
             self._down_since = self._down_since or time.monotonic()
         else:
             self._last = error
-            if error.code() in _REFUSALS:
+            if error.code() in _REFUSALS or _is_tls(error):
                 self._down_since = self._down_since or time.monotonic()
 
     @property
@@ -301,7 +301,7 @@ class ErrorWatch:
                 f"{where} does not let user {user!r} in: {reason}",
                 hint="Check broker.sasl_mechanism, broker.sasl_username and broker.sasl_password.",
             )
-        if code == KafkaError._SSL:  # noqa: SLF001
+        if cause is not None and _is_tls(cause):
             return BrokerError(
                 f"No encrypted connection to {where}: {reason}",
                 hint="Check broker.security_protocol, broker.tls_ca and the certificate's host name.",
@@ -332,7 +332,18 @@ class ErrorWatch:
         self._last = None
 
 
-_REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001
+_REFUSALS = (KafkaError._AUTHENTICATION,)  # noqa: SLF001
+
+
+def _is_tls(error: KafkaError) -> bool:
+    """Whether encryption failed.
+
+    librdkafka gives what OpenSSL left in its queue the code of the step that found it, which is at times TRANSPORT.
+
+    >>> _is_tls(KafkaError(KafkaError._TRANSPORT, "error:0A000086:SSL routines::certificate verify failed"))
+    True
+    """
+    return error.code() == KafkaError._SSL or "SSL routines" in error.str()  # noqa: SLF001
 
 
 def kafka_error(error: KafkaException) -> KafkaError:

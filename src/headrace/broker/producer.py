@@ -198,6 +198,7 @@ class Producer:
         *,
         keys: Sequence[str | bytes | None] | None = None,
         headers: Headers | None = None,
+        each_headers: Sequence[Headers] | None = None,
         stop: threading.Event | None = None,
     ) -> int:
         """Hand over many records at once, which is about three times as fast; waits while the buffer is full.
@@ -207,6 +208,7 @@ class Producer:
             values: What they say.
             keys: Of each; None: they have none.
             headers: Of every record.
+            each_headers: Of each record, beside those of every record.
             stop: Ends a wait for room.
 
         Returns:
@@ -215,10 +217,14 @@ class Producer:
         Raises:
             BrokerError: One of these or of those before cannot be delivered.
         """
-        produce = self._client.produce if headers is None else partial(self._client.produce, headers=list(headers))
+        common: list[tuple[str, str | bytes | None]] = [] if headers is None else list(headers)
+        produce = partial(self._client.produce, headers=common) if common else self._client.produce
+        each_key = itertools.repeat(None, len(values)) if keys is None else keys
         sent = 0
         try:
-            for key, value in zip(itertools.repeat(None, len(values)) if keys is None else keys, values, strict=True):
+            for place, (key, value) in enumerate(zip(each_key, values, strict=True)):
+                if each_headers is not None:
+                    produce = partial(self._client.produce, headers=[*common, *each_headers[place]])
                 try:
                     produce(topic, value, key)
                 except BufferError:

@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka import Consumer as Client
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.broker.connection import Connection, ErrorWatch, kafka_error
@@ -26,6 +34,8 @@ from headrace.errors import BrokerError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from headrace.formats import RecordPart
 
 #: Messages taken from the client at once: more do not fit the processor's caches.
 _POLL = 10_000
@@ -38,6 +48,10 @@ _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 _NO_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 _GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001
 _partition, _value, _offset = methodcaller("partition"), methodcaller("value"), methodcaller("offset")
+_key, _headers, _timestamp = methodcaller("key"), methodcaller("headers"), methodcaller("timestamp")
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+#: Milliseconds beyond this have no microseconds in 64 bits; a producer may send any number.
+_MOST_MILLIS = 2**62 // 1_000
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 #: What a broker says of a partition that was just added and that it does not serve yet.
 _NOT_YET = (*_UNKNOWN, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
@@ -70,12 +84,18 @@ class Chunk:
         partition: Its number.
         values: What the records say; null for one that marks its key as deleted.
         offsets: The place of each.
+        keys: Their keys; None unless asked for.
+        headers: Their headers as lists of structs of `key` and `value`; None unless asked for.
+        timestamps: Kafka's timestamps in microseconds, UTC; None unless asked for.
     """
 
     topic: str
     partition: int
     values: pa.BinaryArray
     offsets: pa.Int64Array
+    keys: pa.BinaryArray | None = None
+    headers: pa.ListArray | None = None
+    timestamps: pa.TimestampArray | None = None
 
     @property
     def bytes(self) -> int:
@@ -115,20 +135,30 @@ class RangeReader:
             | {"error_cb": self._watch, "enable.partition.eof": True}
         )
 
-    def read(self, ranges: Sequence[Range], *, rows: int = 100_000) -> Iterator[Chunk]:
+    def read(
+        self,
+        ranges: Sequence[Range],
+        *,
+        rows: int = 100_000,
+        parts: Mapping[str, frozenset[RecordPart]] | None = None,
+    ) -> Iterator[Chunk]:
         """Read ranges.
 
         Args:
             ranges: What to read, at most one of each partition.
             rows: How many values a chunk has at most, about; it has fewer where they are longer than `CHUNK_BYTES`
                 together.
+            parts: What else to read of the records of a topic; values and offsets alone are read fastest.
 
         Raises:
             StateError: Kafka no longer holds what is asked for.
             BrokerError: Kafka is gone.
         """
         open_ranges = {(each.topic, each.partition): each for each in ranges if len(each)}
-        gathered: dict[Place, _Gathered] = {place: _Gathered() for place in open_ranges}
+        wanted = parts or {}
+        gathered: dict[Place, _Gathered] = {
+            place: _Gathered(wanted.get(place[0], frozenset())) for place in open_ranges
+        }
         if not open_ranges:
             return
         self._client.assign([TopicPartition(each.topic, each.partition, each.start) for each in open_ranges.values()])
@@ -198,8 +228,12 @@ class RangeReader:
 class _Gathered:
     """What was read of one partition and not yet given away."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: frozenset[RecordPart]) -> None:
         self.bytes = 0
+        self._parts = parts
+        self._keys: list[Any] = []
+        self._headers: list[Any] = []
+        self._timestamps: list[Any] = []
         self._values: list[Any] = []
         self._offsets: list[range | list[Any]] = []
 
@@ -214,6 +248,12 @@ class _Gathered:
         self._values += values
         size = sum(map(len, filter(None, values)))
         self.bytes += size
+        if "key" in self._parts:
+            self._keys += map(_key, messages)
+        if "headers" in self._parts:
+            self._headers += map(_headers, messages)
+        if "timestamp" in self._parts:
+            self._timestamps += map(_timestamp, messages)
         if messages:
             first, last = messages[0].offset() or 0, messages[-1].offset() or 0
             gapless = last - first == len(messages) - 1
@@ -223,8 +263,30 @@ class _Gathered:
     def take(self, topic: str, partition: int) -> Iterator[Chunk]:
         if self._values:
             offsets = np.concatenate([np.asarray(part, np.int64) for part in self._offsets])
-            yield Chunk(topic, partition, binary_array(self._values), pa.array(offsets))
+            yield Chunk(
+                topic,
+                partition,
+                binary_array(self._values),
+                pa.array(offsets),
+                pa.array(self._keys, pa.binary()) if "key" in self._parts else None,
+                _header_array(self._headers) if "headers" in self._parts else None,
+                _timestamp_array(self._timestamps) if "timestamp" in self._parts else None,
+            )
             self._values, self._offsets, self.bytes = [], [], 0
+            self._keys, self._headers, self._timestamps = [], [], []
+
+
+def _header_array(headers: list[Any]) -> pa.ListArray:
+    rows = [None if those is None else [{"key": key, "value": value} for key, value in those] for those in headers]
+    return pa.array(rows, _HEADERS)
+
+
+def _timestamp_array(stamps: list[tuple[int, int]]) -> pa.TimestampArray:
+    """Make instants of the client's pairs of kind and milliseconds; null where Kafka has none, or an absurd one."""
+    kinds, millis = np.array(stamps, np.int64).reshape(-1, 2).T
+    missing = (kinds == TIMESTAMP_NOT_AVAILABLE) | (np.abs(millis) > _MOST_MILLIS)
+    micros = np.where(missing, 0, millis) * 1_000
+    return pa.array(micros, pa.int64(), mask=missing).cast(pa.timestamp("us", "UTC"))
 
 
 def binary_array(values: list[Any]) -> pa.BinaryArray:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -22,11 +22,11 @@ from headrace.cep.conditions import rows_read, unknown_column
 from headrace.cep.intake import sort_out
 from headrace.cep.keyed import by_key, of_keys
 from headrace.cep.measures import Measure, columns_of, compute, first, last
-from headrace.cep.saved import pack, unpack
-from headrace.cep.streaming import Piece, Progress, StreamMatcher
-from headrace.engine.keyed_pages import KeyedPages
-from headrace.engine.keygroups import key_hashes
+from headrace.cep.saved import pack, refuse_older_pages, unpack
+from headrace.cep.streaming import Advance, Piece, Progress, StreamMatcher
+from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, Outcome, Turn
+from headrace.engine.row_pages import Layouts
 from headrace.errors import PlanError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from headrace.cep.intake import Sorted
     from headrace.cep.pattern import Pattern
+    from headrace.cep.tables import Ints
     from headrace.engine.state import Segments
 
 _log = logging.getLogger(__name__)
@@ -44,12 +45,9 @@ TIMED_OUT = "timed_out"
 _SEGMENT = "pattern"
 #: Begins the names of the segments with partial matches.
 _PARTIAL = "partial"
-#: Partial matches stay in the operator's one segment while they are so few, or so few for each row that a turn usually
-#: matches: to part them by key would cost more than to read and write all of them.
+#: Partial matches stay in the operator's one segment while they are so few: to part them by key would cost more than to
+#: read and write all of them.
 _FEW_WAITING = 16_000
-_WAITING_PER_ROW = 4
-#: How fast the usual number of rows follows the last turn.
-_FOLLOW = 0.125
 _INSTANT = pl.Datetime("us", "UTC")
 
 
@@ -168,27 +166,25 @@ class PatternOperator:
         """Take one turn."""
         saved = state.get(_SEGMENT)
         record, frames = ({}, {}) if saved is None else unpack(saved)
+        if saved is not None:
+            refuse_older_pages(saved, state)
         before: int | None = record.get("watermark")
         watermark = turn.watermark if before is None else max(before, turn.watermark)
         rows = sort_out(turn.rows, frames.pop("pending", None), before=before, watermark=watermark)
-        pages = KeyedPages(state, self.key, _PARTIAL)
+        pages = _Pages(state, self.key, record)
         progress, loaded = self._under_way(pages, frames, rows, watermark)
         matches = timed_out = given_up = None
         keep = {"pending": rows.waiting} if rows.waiting.height else {}
-        usual = _usual_rows(record.get("rows", 0.0), int(rows.ready.sum()))
-        keys = pages.count
+        keys = pages.keys
         if rows.ready.any() or not progress.idle:
-            paged = pages.count > 0
+            paged = pages.keys > 0
             advance = self._matcher.advance(progress, rows.rows, watermark, ready=rows.ready, changes_only=paged)
-            if not paged and advance.progress.threads.height <= max(_FEW_WAITING, _WAITING_PER_ROW * usual):
+            if not paged and advance.progress.threads.height <= _FEW_WAITING:
                 keep |= {} if advance.progress.idle else advance.progress.frames()
                 keys = len(np.unique(advance.row_keys))
             else:
-                kept, numbers = by_key(advance.progress, advance.row_keys, self.key)
-                # Keys are numbered as they are met, so those that were loaded have the numbers of their rows there.
-                gone = np.setdiff1d(advance.changed[advance.changed < loaded], numbers)
-                pages.save(kept, np.where(numbers < loaded, numbers, -1), gone)
-                keys = pages.count
+                pages.save(advance, loaded)
+                keys = pages.keys
             over = len(advance.timed_out)
             if len(advance.matches) or (over and self.mark_timed_out):
                 matches = self._results(advance.matches, self.measures)
@@ -197,7 +193,7 @@ class PatternOperator:
             if self.timed_out is not None and over:
                 timed_out = self._results(advance.timed_out, self.timed_out)
             given_up = self._given_up(advance.given_up)
-        value = pack({"watermark": watermark, "rows": usual}, keep)
+        value = pack({"watermark": watermark, **pages.record()}, keep)
         if value != saved:
             state.put(_SEGMENT, value)
         dismissed = [frame for frame in (rows.dismissed, given_up) if frame is not None]
@@ -210,17 +206,20 @@ class PatternOperator:
         )
 
     def _under_way(
-        self, pages: KeyedPages, frames: dict[str, pl.DataFrame], rows: Sorted, watermark: int
-    ) -> tuple[Progress, int]:
-        """Load the partial matches of keys that have rows or are due; returns also how many keys these are."""
+        self, pages: _Pages, frames: dict[str, pl.DataFrame], rows: Sorted, watermark: int
+    ) -> tuple[Progress, Ints]:
+        """Load the partial matches of keys that have rows or are due.
+
+        Returns:
+            What is under way, and the number of the key of each row that comes from pages.
+        """
+        none = np.empty(0, dtype=np.int64)
         if frames:
-            return Progress.of(frames), 0
-        if not pages.count:
-            return Progress(), 0
-        loaded = pages.load(key_hashes(rows.rows, self.key)[rows.ready], watermark)
-        if loaded is None:
-            return Progress(), 0
-        return of_keys(loaded, self.key, rows.rows.schema), loaded.height
+            return Progress.of(frames), none
+        if not pages.keys:
+            return Progress(), none
+        loaded = pages.load(rows, watermark)
+        return (Progress(), none) if loaded is None else of_keys(loaded, rows.rows.schema)
 
     def _given_up(self, rows: pl.DataFrame | None) -> pl.DataFrame | None:
         if rows is None:
@@ -235,11 +234,48 @@ class PatternOperator:
         return piece.keys.with_columns(times).hstack(values)
 
 
-def _usual_rows(before: float, rows: int) -> float:
-    """The number of rows that a turn usually matches; a turn without rows says nothing."""
-    if not rows:
-        return before
-    return round(before + (rows - before) * _FOLLOW, 1) if before else float(rows)
+class _Pages:
+    """The partial matches of one key group in pages.
+
+    Args:
+        state: Where they are kept.
+        key: The key columns.
+        record: The operator's own record, in which `record` is saved.
+    """
+
+    def __init__(self, state: Segments, key: list[str], record: dict[str, Any]) -> None:
+        #: How many keys have partial matches.
+        self.keys: int = record.get("keys", 0)
+        self._index = TableIndex.of(record.get(_PARTIAL))
+        self._key = key
+        self._layouts = Layouts(state)
+        self._table = KeyedTable(state, _PARTIAL, key, self._layouts, self._index)
+
+    def load(self, rows: Sorted, watermark: int) -> pl.DataFrame | None:
+        """Give the partial matches of the keys of rows that are ready, and of those that are due; None for none."""
+        ready = pl.Series(rows.ready)
+        keys = pl.DataFrame([rows.rows.get_column(name).filter(ready) for name in self._key])
+        hashes = hashes_of([keys if self._key else rows.ready_rows()], self._key)
+        return self._table.take(hashes, watermark=watermark)
+
+    def save(self, advance: Advance, loaded: Ints) -> None:
+        """Keep what changed.
+
+        Args:
+            advance: What came of the rows.
+            loaded: For each row of what was loaded, the number of its key. Keys are numbered as they are met, so these
+                are the numbers that they have in `advance`.
+        """
+        kept, due, keys = by_key(advance.progress, advance.row_keys)
+        changed = np.isin(loaded, advance.changed)
+        self.keys += keys - len(np.unique(loaded[changed]))
+        self._table.put(kept, due, stays=~changed)
+        if self._index.pages == 0:
+            self._layouts.forget()
+
+    def record(self) -> dict[str, Any]:
+        """Say what must be known to find them again."""
+        return {"keys": self.keys, _PARTIAL: self._index.record()} if self._index.pages else {}
 
 
 def _told(condition: object) -> str:

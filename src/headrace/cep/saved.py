@@ -1,7 +1,8 @@
 """A small record and some frames as one segment, because a state store charges by the call.
 
-Version 1 always had the partial matches of all keys among its frames, and is still read. In version 2 they may be in
-pages of their own, so the version before must not read it.
+Version 1 always had the partial matches of all keys among its frames, and is still read. In version 3 they may be in
+pages of their own, so a version before must not read it. Version 2 is read, unless it had pages: their form was another
+one.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-_MARK = b"HP2\n"
-_MARK_BEFORE = b"HP1\n"
+    from headrace.engine.state import Segments
+
+_MARK = b"HP3\n"
+_MARK_OF_OLDER_PAGES = b"HP2\n"
+_MARKS = (_MARK, _MARK_OF_OLDER_PAGES, b"HP1\n")
 
 
 def pack(record: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> bytes:
@@ -37,7 +41,7 @@ def pack(record: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> bytes:
 
 def unpack(value: bytes) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
     """Read what `pack` wrote."""
-    if value[:4] not in (_MARK, _MARK_BEFORE):
+    if value[:4] not in _MARKS:
         raise StateError(
             f"saved pattern state starts with {value[:4]!r}",
             hint="It was written by another version of Headrace; start the job afresh or with that version.",
@@ -49,3 +53,16 @@ def unpack(value: bytes) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
         frames[name] = frame_from_bytes(value[place : place + size])
         place += size
     return header["record"], frames
+
+
+def refuse_older_pages(value: bytes, state: Segments) -> None:
+    """Refuse partial matches in pages of version 2.
+
+    Raises:
+        StateError: There are such pages.
+    """
+    if value[:4] == _MARK_OF_OLDER_PAGES and state.get("partial/directory") is not None:
+        raise StateError(
+            "the saved partial matches lie in pages of an earlier form",
+            hint="Start the job afresh, or with the version of Headrace that wrote them.",
+        )

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from headrace.cli.stopping import Stop
     from headrace.cli.tables import TopicTable
     from headrace.config import Settings
-    from headrace.events import Codec
     from headrace.stream import Stream
     from headrace.stream.plan import TopicSource
 
@@ -120,7 +119,7 @@ class Question:
         from headrace.inprocess import Runner
 
         runner = Runner(job.pipeline)
-        feed = _Feed(self.reader.codec, [entry.source for entry in job.pipeline.entries])
+        feed = _Feed([entry.source for entry in job.pipeline.entries])
         late = 0
         with Consumer(self.reader.connection, feed.topics, start=self.start, follow=True) as consumer:
             while not self.stop.is_set():
@@ -141,8 +140,7 @@ def _progress(step: Any) -> Any:
 class _Feed:
     """Turns records into rows, by topic and partition."""
 
-    def __init__(self, codec: Codec, sources: Sequence[Any]) -> None:
-        self._codec = codec
+    def __init__(self, sources: Sequence[Any]) -> None:
         self._sources: dict[str, TopicSource] = {source.topic: source for source in sources}
         self.dead = 0
 
@@ -151,19 +149,17 @@ class _Feed:
         return list(self._sources)
 
     def rows(self, records: Sequence[Record]) -> dict[str, dict[str, pl.DataFrame]]:
+        import pyarrow as pa
+
+        from headrace.formats import Records
+
         values: dict[tuple[str, int], list[bytes | None]] = {}
         for record in records:
             values.setdefault((record.topic, record.partition), []).append(record.value)
         fed: dict[str, dict[str, pl.DataFrame]] = {}
         for (topic, partition), part in values.items():
             source = self._sources[topic]
-            decoded = self._codec.decode(part, types=[source.type_name], columns=_own_columns(source.schema))
-            self.dead += decoded.dead.height
+            decoded = source.format.decode(Records(pa.array(part, pa.binary())))
+            self.dead += len(decoded.rejections)
             fed.setdefault(topic, {})[str(partition)] = decoded.frame
         return fed
-
-
-def _own_columns(schema: pl.Schema) -> pl.Schema:
-    import polars as pl
-
-    return pl.Schema({name: kind for name, kind in schema.items() if name not in ("event_time", "ingestion_time")})

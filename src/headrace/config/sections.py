@@ -168,8 +168,8 @@ class SparkSettings(Section):
     )
     max_state_keys: Annotated[int, Number] | None = _setting(
         None,
-        "Keys that one stateful step of a job may have state of, where the step counts them; beyond it the job stops, "
-        "alone. No bound if not set.",
+        "Keys that one stateful step of a job may have state of; a key counts once for each of its open windows. "
+        "Beyond it the job stops, alone. No bound if not set.",
         "a whole number from 1",
         ge=1,
     )

@@ -16,6 +16,7 @@ from headrace.windows.assigners import Aligned
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from headrace.formats import Format
     from headrace.stream import Job
 
 ColumnType = Literal["number", "text", "time", "duration", "boolean", "cell", "list"]
@@ -51,6 +52,7 @@ class Declaration:
         columns: The columns that entries carry.
         schema: The types of those columns, and of the keys.
         time_to_live: Microseconds for which a value is shown after its window, or after its event time.
+        format: How its results are written; None: in the envelope.
     """
 
     job: str
@@ -65,6 +67,7 @@ class Declaration:
     columns: tuple[Column, ...]
     schema: pl.Schema
     time_to_live: int
+    format: Format | None = None
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -144,7 +147,14 @@ def declare(job: Job) -> Declaration:
     ('Vehicles', 'cells', 5000000, 5000000)
     """
     return _declaration(
-        job, job.name, job.stream.schema, job.picture, job.result_topic, job.pipeline.result_keys, job.description
+        job,
+        job.name,
+        job.stream.schema,
+        job.picture,
+        job.result_topic,
+        job.pipeline.result_keys,
+        job.description,
+        job.format,
     )
 
 
@@ -170,11 +180,19 @@ def _outputs(job: Job) -> Iterator[Declaration]:
             job.output_topic(name),
             keys,
             output.description or job.description,
+            output.format,
         )
 
 
 def _declaration(
-    job: Job, name: str, schema: pl.Schema, display: Display, topic: str, keys: tuple[str, ...], description: str
+    job: Job,
+    name: str,
+    schema: pl.Schema,
+    display: Display,
+    topic: str,
+    keys: tuple[str, ...],
+    description: str,
+    format: Format | None,  # noqa: A002
 ) -> Declaration:
     step = _step(job)
     cells = {column for column in (display.cell, display.target) if column is not None}
@@ -194,6 +212,7 @@ def _declaration(
         columns=tuple(Column(told, _type(told, kind, cells)) for told, kind in schema.items() if told not in FRAME),
         schema=pl.Schema({told: kind for told, kind in schema.items() if told not in FRAME}),
         time_to_live=lives,
+        format=format,
     )
 
 

@@ -50,6 +50,11 @@ class Pages(StaticFiles):
             return HTMLResponse(_NOT_BUILT, status_code=503, headers={"Cache-Control": "no-store"})
         return FileResponse(self._root / "index.html", headers={"Cache-Control": "no-cache"})
 
+    async def check_config(self) -> None:
+        """Accept that there is no directory: that the page has not been built is an answer, not a failure."""
+        if self._root.exists():
+            await super().check_config()
+
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Answer with a file."""
         if path in ("", ".", "index.html"):

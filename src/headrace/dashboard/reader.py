@@ -21,6 +21,7 @@ import pyarrow as pa
 from headrace.broker import Topics
 from headrace.broker.consumer import Consumer
 from headrace.dashboard.cleaning import clean
+from headrace.dashboard.plain_results import plain_reader, read_plain
 from headrace.dashboard.samples import Rate, Samples
 from headrace.dashboard.supervision import Part, Worker
 from headrace.errors import BrokerError
@@ -150,6 +151,13 @@ class Reader:
         self._boards = dict(boards)
         self._by_topic = {board.declaration.topic: board for board in boards.values()}
         self._schemas = {name: _schema(board) for name, board in boards.items()}
+        self._plain = {
+            name: plain_reader(board.declaration.format, board.declaration.schema)
+            for name, board in boards.items()
+            if board.declaration.format is not None
+        }
+        for name in (name for name, reader in self._plain.items() if reader is None):
+            log.warning("the results of %s cannot be shown: only those in the envelope or in JSON can", name)
         self._changed = changed
         self._codec = Codec()
         self._stop = threading.Event()
@@ -256,6 +264,9 @@ class Reader:
         board.apply(rows, now=now)
 
     def _decode(self, job: str, records: list[Record]) -> pl.DataFrame:
+        plain = self._plain.get(job)
+        if plain is not None:
+            return read_plain(plain, records)
         batch = pa.table(
             {
                 "value": pa.array([record.value for record in records], pa.binary()),

@@ -6,7 +6,8 @@ page more splits an existing one (linear hashing), so the table grows and shrink
 table is a single page.
 
 A row may have due times. `take` gives the rows of the keys that are asked for, and the rows that are due; `put` gives
-back what became of them. In between all other rows of the pages stay in their binary form.
+back what became of them. In between all other rows of the pages stay in their binary form. A page is written only if
+one of its rows changed, as far as the owner of the table says which did.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ class KeyedTable:
         self._due = DuePages(segments, f"{name}/due", index.due, index.pages)
         self._read: set[int] = set()
         self._rest: dict[int, list[PagedRows]] = {}
+        #: The rows that `take` gave, in the order of its frame.
+        self._taken: list[tuple[int, PagedRows]] = []
         self._rows_read = 0
         self._asked = 0
 
@@ -148,31 +151,79 @@ class KeyedTable:
             places = np.flatnonzero(chosen)
             self._rest.setdefault(layout.number, []).append(rows.chosen(np.flatnonzero(~chosen)))
             if len(places):
-                taken.append(layout.decode(rows.chosen(places)))
+                found = rows.chosen(places)
+                self._taken.append((layout.number, found))
+                taken.append(layout.decode(found))
         if not taken:
             return None
         return taken[0] if len(taken) == 1 else pl.concat(taken, how="diagonal_relaxed")
 
-    def put(self, frame: pl.DataFrame | None, event: pl.Series | None = None, clock: pl.Series | None = None) -> None:
+    def put(
+        self,
+        frame: pl.DataFrame | None,
+        event: pl.Series | None = None,
+        clock: pl.Series | None = None,
+        *,
+        stays: NDArray[np.bool_] | None = None,
+    ) -> None:
         """Keep rows in place of those that were taken.
 
         Args:
             frame: The rows; None or no rows where all that was taken is to be forgotten.
             event: When each row is due by event time; null for never.
             clock: When each row is due by processing time; null for never.
+            stays: Which of the rows that were taken remain as they are, beside those of `frame`; None for none of them.
         """
         fresh = 0 if frame is None else frame.height
         if not fresh and not self._read:
             return
+        changed = self._return_unchanged(stays)
         layout = self._layout(frame)
         coming = None
         if frame is not None and fresh:
             hashes = key_hashes(frame, self._keys)
             coming = layout.encode(_fitted(frame, layout), hashes, _times(event, fresh), _times(clock, fresh))
+            changed = np.concatenate([changed, hashes])
         pages = self._arranged(coming, fresh)
-        rows = self._all_rows(layout, coming)
-        self._write(layout, rows, pages)
-        self._read, self._rest = set(), {}
+        self.index.rows += fresh + self._rows_left() - self._rows_read
+        written = self._pages_to_write(changed, pages)
+        if len(written) or pages != self.index.pages:
+            self._write(layout, self._all_rows(layout, coming), pages, written)
+        self._read, self._rest, self._taken, self._rows_read = set(), {}, [], 0
+
+    def _return_unchanged(self, stays: NDArray[np.bool_] | None) -> NDArray[np.uint64]:
+        """Put rows that stay as they are back to the rest of their pages; returns the hashes of the others."""
+        changed = [np.zeros(0, dtype=np.uint64)]
+        place = 0
+        for number, rows in self._taken:
+            if stays is None:
+                changed.append(rows.hashes)
+                continue
+            own = stays[place : place + rows.height]
+            place += rows.height
+            changed.append(rows.hashes[~own])
+            if own.any():
+                self._rest.setdefault(number, []).append(rows if own.all() else rows.chosen(np.flatnonzero(own)))
+        return np.concatenate(changed)
+
+    def _pages_to_write(self, changed: NDArray[np.uint64], pages: int) -> NDArray[np.int64]:
+        """Name the pages that differ from what was read, in ascending order.
+
+        Args:
+            changed: The hashes of rows that come, change or go.
+            pages: How many pages there shall be.
+        """
+        before = self.index.pages
+        if pages == 0:
+            return np.zeros(0, dtype=np.int64)
+        parts = [_pages_of(changed, pages)]
+        if pages > before:
+            # Every page exists, also one without a row, so that one that is missing is noticed.
+            added = np.arange(before, pages, dtype=np.uint64)
+            parts += [added.astype(np.int64), *([_pages_of(added, before)] if before else [])]
+        elif pages < before:
+            parts.append(_pages_of(np.arange(pages, before, dtype=np.uint64), pages))
+        return np.unique(np.concatenate(parts))
 
     def _layout(self, frame: pl.DataFrame | None) -> Layout:
         """Choose the layout for all rows that are in hand; nearly always it is the one that they have."""
@@ -188,8 +239,7 @@ class KeyedTable:
     def _arranged(self, coming: PagedRows | None, fresh: int) -> int:
         """Decide how many pages there shall be, and read those that must be written anew for it."""
         index = self.index
-        left = sum(part.height for parts in self._rest.values() for part in parts)
-        total = index.rows - self._rows_read + left + fresh
+        total = index.rows - self._rows_read + self._rows_left() + fresh
         touched = max(len(self._read), min(fresh, index.pages), 4) + fresh // PAGE_ROWS
         page_cost = getattr(self._segments, "call_cost", None) or PAGE_COST
         index.page_rows = _page_rows(index, total, self._asked, page_cost)
@@ -206,6 +256,10 @@ class KeyedTable:
         for layout, rows in self._pages(np.array(sorted(moved - self._read), dtype=np.int64)):
             self._rest.setdefault(layout.number, []).append(rows)
         return pages
+
+    def _rows_left(self) -> int:
+        """Count the rows of the pages that were read, without those that come."""
+        return sum(part.height for parts in self._rest.values() for part in parts)
 
     def _pages(self, pages: NDArray[np.int64]) -> list[tuple[Layout, PagedRows]]:
         """Read pages, all of one layout together."""
@@ -243,21 +297,18 @@ class KeyedTable:
         empty = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         return stacked(parts) if parts else layout.encode(layout.schema.to_frame(), *empty)
 
-    def _write(self, layout: Layout, rows: PagedRows, pages: int) -> None:
+    def _write(self, layout: Layout, rows: PagedRows, pages: int, written: NDArray[np.int64]) -> None:
         index = self.index
-        index.rows += rows.height - self._rows_read
         for page in range(pages, index.pages):
             self._segments.delete(f"{self._name}/{page}")
         numbers = _pages_of(rows.hashes, pages) if pages else np.zeros(0, dtype=np.int64)
-        order = np.argsort(numbers, kind="stable")
+        if len(written) < len(self._read):
+            # Rows of pages that remain as they are need not be sorted.
+            chosen = np.flatnonzero(_among(numbers, written))
+            order = chosen[np.argsort(numbers[chosen], kind="stable")]
+        else:
+            order = np.argsort(numbers, kind="stable")
         rows, numbers = rows.chosen(order), numbers[order]
-        # A page that lost its last row is written, too: every page exists, so that one that is missing is noticed.
-        written = np.union1d(
-            np.array([page for page in self._read if page < pages], dtype=np.int64),
-            np.arange(index.pages, pages, dtype=np.int64),
-        )
-        if pages == 1:
-            written = np.zeros(1, dtype=np.int64)
         starts, ends = np.searchsorted(numbers, written, "left"), np.searchsorted(numbers, written, "right")
         for page, value in zip(written.tolist(), layout.cut(rows, starts.tolist(), ends.tolist()), strict=True):
             self._segments.put(f"{self._name}/{page}", value)
@@ -332,11 +383,11 @@ def _page_rows(index: TableIndex, rows: int, keys: int, page_cost: int) -> int:
     return best if 1.5 * cost(best) < cost(index.page_rows) else index.page_rows
 
 
-def _among(hashes: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def _among(values: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.bool_]:
     if len(wanted) == 0:
-        return np.zeros(len(hashes), dtype=bool)
-    places = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
-    found: NDArray[np.bool_] = wanted[places] == hashes
+        return np.zeros(len(values), dtype=bool)
+    places = np.minimum(np.searchsorted(wanted, values), len(wanted) - 1)
+    found: NDArray[np.bool_] = wanted[places] == values
     return found
 
 

@@ -115,6 +115,8 @@ def _hashes(column: pl.Series) -> NDArray[np.uint64]:
     if kind.is_integer():
         # Two's complement wraps a negative number to a large one; both sides of a restart do the same.
         values = column.cast(pl.Int64) if kind.is_signed_integer() else column.cast(pl.UInt64)
+        if not column.null_count():
+            return _mix(values.to_numpy().astype(np.uint64, copy=False))
         plain = values.fill_null(0).to_numpy().astype(np.uint64, copy=False)
         return np.where(column.is_null().to_numpy(), _GOLDEN, _mix(plain))
     if kind.is_temporal() or kind == pl.Boolean:

@@ -64,6 +64,7 @@ class Outcome:
         dismissed: Input rows that the step could not use, with a text column `reason`.
         watermark: The watermark that the next step may rely on; None means that of the turn.
         keys: How many keys the operator has state of on this key group after the turn; None if it does not count them.
+            What an operator keeps for each of several windows of a key counts as often.
     """
 
     rows: pl.DataFrame | None = None

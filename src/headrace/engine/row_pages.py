@@ -20,7 +20,6 @@ import polars as pl
 import pyarrow as pa
 from polars.exceptions import PolarsError
 
-from headrace.engine.keyed_pages import storable
 from headrace.engine.state import frame_from_bytes, frame_to_bytes
 from headrace.errors import StateError
 
@@ -320,6 +319,28 @@ class Layouts:
         frames = [frame_to_bytes(each.schema.to_frame()) for each in self.known]
         self._segments.put(self._name, b"".join(struct.pack("<I", len(frame)) + frame for frame in frames))
         return layout
+
+
+def storable(frame: pl.DataFrame) -> pl.DataFrame:
+    """Give columns of categories as text: a page has no room for a dictionary.
+
+    >>> storable(pl.DataFrame({"line": ["7"]}, schema={"line": pl.Enum(["7", "9"])})).schema
+    Schema([('line', String)])
+    """
+    casts = {name: plain for name, kind in frame.schema.items() if (plain := _plain(kind)) != kind}
+    return frame.cast(casts) if casts else frame  # type: ignore[arg-type]
+
+
+def _plain(kind: pl.DataType) -> pl.DataType:
+    if isinstance(kind, (pl.Categorical, pl.Enum)):
+        return pl.String()
+    if isinstance(kind, pl.List):
+        return pl.List(_plain(kind.inner))  # type: ignore[arg-type]
+    if isinstance(kind, pl.Array):
+        return pl.Array(_plain(kind.inner), shape=kind.size)  # type: ignore[arg-type]
+    if isinstance(kind, pl.Struct):
+        return pl.Struct({field.name: _plain(field.dtype) for field in kind.fields})  # type: ignore[arg-type]
+    return kind
 
 
 def _united(one: pl.Schema, two: pl.Schema) -> pl.Schema:

@@ -21,6 +21,7 @@ import polars as pl
 
 from headrace.broker import SPARK_CONNECTOR, Connection, Consumer, JarCache
 from headrace.engine.operator import EVENT_TIME, WINDOW_END
+from headrace.errors import PlanError
 from headrace.events import Codec, Result
 from headrace.time.duration import SECOND
 from headrace.transit.jobs import all_jobs
@@ -119,7 +120,16 @@ def _differs(name: str) -> pl.Expr:
 
 
 def stream_results(job: Job, connection: Connection) -> pl.DataFrame:
-    """Read all results that a job has written and committed."""
+    """Read all results that a job has written and committed.
+
+    Raises:
+        PlanError: They are not in the envelope.
+    """
+    if job.format is not None:
+        raise PlanError(
+            f"the results of {job.name} are {job.format.name}; only those in the envelope can be compared",
+            hint="Leave format= out of the job while it is evaluated.",
+        )
     with Consumer(connection, [job.result_topic]) as consumer:
         values = [record.value for record in consumer]
     schema = pl.Schema({name: kind for name, kind in job.pipeline.schema.items() if name != EVENT_TIME})

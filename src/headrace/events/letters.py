@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
@@ -18,6 +18,9 @@ import pyarrow.compute as pc
 from headrace.events.columns import MAX_SECONDS, MICROS, MIN_SECONDS
 from headrace.events.layout import Layout
 from headrace.events.schemas.records_pb2 import DeadLetter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: At most so many bytes of a value or key are kept in a dead letter.
 KEPT_BYTES = 65_536
@@ -109,6 +112,22 @@ class Letters:
             },
             schema=SCHEMA,
         )
+
+
+def dead_letters(
+    rejections: Mapping[int, Rejection], values: pa.Array, origin: dict[str, pa.Array] | None = None
+) -> pl.DataFrame:
+    """Make dead letters of what a format could not read, in the order of the records.
+
+    Args:
+        rejections: What could not be read, by position.
+        values: The values of all records.
+        origin: Their Kafka columns, as far as they are known: key, topic, partition, offset, timestamp.
+    """
+    letters = Letters()
+    for position, rejection in rejections.items():
+        letters.add(position, rejection.reason, rejection.text, rejection.event_type)
+    return letters.frame(values, origin or {}, job=None)
 
 
 def _series(column: pa.Array) -> pl.Series:

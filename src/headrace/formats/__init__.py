@@ -1,10 +1,25 @@
 """Formats of records that others write: bytes to columns and back.
 
-`json` reads and writes objects of JSON. Times are described by `field_time`, `header_time` and `kafka_time`.
+`json` reads and writes objects of JSON, `csv` lines of CSV; `text` and `raw` take a value as it is. Times are described
+by `field_time`, `header_time` and `kafka_time`.
 """
 
-from headrace.formats.format import DecodedRecords, Format, Records
+from headrace.formats.csv import csv
+from headrace.formats.format import DecodedRecords, Format, RecordPart, Records
 from headrace.formats.json import json
+from headrace.formats.text import raw, text
 from headrace.formats.times import field_time, header_time, kafka_time
 
-__all__ = ["DecodedRecords", "Format", "Records", "field_time", "header_time", "json", "kafka_time"]
+__all__ = [
+    "DecodedRecords",
+    "Format",
+    "RecordPart",
+    "Records",
+    "csv",
+    "field_time",
+    "header_time",
+    "json",
+    "kafka_time",
+    "raw",
+    "text",
+]

@@ -1,14 +1,13 @@
 """The last step of every decoding: event time, ingestion time, and the columns that were asked for.
 
 A format reads all its columns into a frame. What is the same for all of them is done here: a missing value or one that
-is too long is rejected before anything reads it, the event time is taken from a column or from Kafka's timestamp, and a
-row without a usable time is rejected.
+is too long is rejected before anything reads it, the event time is taken from a column, a header or Kafka's timestamp,
+and a row without a usable time is rejected.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -18,6 +17,7 @@ from headrace.errors import SchemaError
 from headrace.events.letters import KEPT_TEXT, SHOWABLE, Reason, Rejection
 from headrace.events.reader import value_lengths
 from headrace.formats.format import DecodedRecords
+from headrace.formats.times import field_time, header_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headrace.formats.format import Records
-
-TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
+    from headrace.formats.times import EventTime
 
 EVENT_TIME = "event_time"
 INGESTION_TIME = "ingestion_time"
@@ -34,70 +33,48 @@ INGESTION_TIME = "ingestion_time"
 MAX_VALUE_BYTES = 16 * 1024 * 1024
 
 _INSTANT = pl.Datetime("us", "UTC")
-_PER_SECOND: dict[str, int] = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_INSTANTS = field_time("t", "us")
 
 
-@dataclass(frozen=True, slots=True)
-class EventTime:
-    """Where the event time of a record is.
+def check_names(schema: pl.Schema) -> None:
+    """Refuse columns that have a name that every stream uses itself.
 
-    Args:
-        column: A column with the time; None means the timestamp of the Kafka record.
-        unit: What a column of numbers counts since 1970; only for columns of numbers.
+    Raises:
+        SchemaError: There is one.
     """
+    if taken := sorted({EVENT_TIME, INGESTION_TIME} & set(schema.names())):
+        raise SchemaError(
+            f"the schema has a column {taken[0]!r}, a name that every stream has itself",
+            hint="Give the column another name.",
+        )
 
-    column: str | None = None
-    unit: TimeUnit | None = None
 
-    def check(self, schema: pl.Schema) -> None:
-        """Refuse a column that is missing or cannot be a time.
+def check_time(time: EventTime, schema: pl.Schema) -> None:
+    """Refuse a time in a column that is missing or cannot be a time.
 
-        Raises:
-            SchemaError: It is so.
-        """
-        if self.unit is not None and self.unit not in _PER_SECOND:
-            raise SchemaError(f"time_unit is {self.unit!r}", hint=f"Units are: {', '.join(_PER_SECOND)}.")
-        if taken := sorted({EVENT_TIME, INGESTION_TIME} & set(schema.names())):
-            raise SchemaError(
-                f"the schema has a column {taken[0]!r}, a name that every stream has itself",
-                hint="Give the column another name.",
-            )
-        if self.column is None:
-            return
-        if self.column not in schema:
-            raise SchemaError(
-                f"the time column {self.column!r} is not in the schema",
-                hint=f"Columns are: {', '.join(schema.names()) or 'none'}.",
-            )
-        dtype = schema[self.column]
-        if dtype.is_numeric() and self.unit is None:
-            raise SchemaError(
-                f"the time column {self.column!r} is {dtype}: its unit is not known",
-                hint='Say what it counts: time_unit="ms".',
-            )
-        if not dtype.is_numeric() and not isinstance(dtype, (pl.Datetime, pl.Date)):
-            raise SchemaError(
-                f"the time column {self.column!r} is {dtype}, which is no time", hint="Give it the type pl.Datetime."
-            )
-
-    def micros(self, series: pl.Series) -> pl.Series:
-        """The times of a column in microseconds as Float64 or Int64; null where there is none."""
-        dtype = series.dtype
-        if dtype.is_integer():
-            per_second = _PER_SECOND[self.unit or "us"]
-            whole = series.cast(pl.Int64, strict=False)
-            if per_second > 1_000_000:
-                return whole // (per_second // 1_000_000)
-            factor = 1_000_000 // per_second
-            # What overflows is out of range for a clock as well; the product would wrap around to some other time.
-            limit = 2**62 // factor
-            inside = whole.is_between(-limit, limit) | series.is_null()
-            return pl.select(pl.when(inside).then(whole * factor).otherwise(2**62)).to_series()
-        if dtype.is_numeric():
-            return series.cast(pl.Float64) * (1_000_000 / _PER_SECOND[self.unit or "us"])
-        if isinstance(dtype, pl.Datetime) and dtype.time_unit == "us":
-            return series.to_physical()
-        return series.cast(pl.Datetime("us")).to_physical()
+    Raises:
+        SchemaError: It is so.
+    """
+    check_names(schema)
+    if time.place != "field":
+        return
+    (column,) = time.path
+    if column not in schema:
+        raise SchemaError(
+            f"the time column {column!r} is not in the schema",
+            hint=f"Columns are: {', '.join(schema.names()) or 'none'}.",
+        )
+    dtype = schema[column]
+    if dtype.is_numeric() and not time.is_epoch:
+        raise SchemaError(
+            f"the time column {column!r} is {dtype}: its unit is not known",
+            hint='Say what it counts: time_format="ms".',
+        )
+    if not dtype.is_numeric() and not isinstance(dtype, (pl.Datetime, pl.Date, pl.String)):
+        raise SchemaError(
+            f"the time column {column!r} is {dtype}, which is no time",
+            hint="Declare it as pl.Datetime, as text, or as a number.",
+        )
 
 
 def readable(
@@ -160,18 +137,12 @@ def assemble(
         columns: The columns to keep; None means all.
     """
     arrived = _timestamps(records, positions, frame.height)
-    event_time = arrived if time.column is None else time.micros(frame.get_column(time.column))
-    missing = event_time.is_null().to_numpy()
-    usable = event_time.is_between(*SHOWABLE).fill_null(value=False).to_numpy()
+    raw = _raw_times(time, frame, records, positions, arrived)
+    event_time = time.micros(raw) if time.place != "timestamp" else _INSTANTS.micros(raw)
+    usable = event_time.is_not_null().to_numpy()
     if not usable.all():
-        place = "Kafka's timestamp" if time.column is None else f"column {time.column!r}"
         for row in np.flatnonzero(~usable).tolist():
-            position = row if positions is None else int(positions[row])
-            if missing[row]:
-                rejection = Rejection(Reason.MISSING_TIMESTAMP, f"{place} has no time")
-            else:
-                rejection = Rejection(Reason.BAD_TIMESTAMP, f"{place} holds a time before the year 1 or after 9999")
-            rejections[position] = rejection
+            rejections[row if positions is None else int(positions[row])] = time.rejection(raw[row])
         fine = np.flatnonzero(usable)
         frame, event_time, arrived = frame[fine], event_time.gather(fine), arrived.gather(fine)
         positions = compose(positions, fine)
@@ -182,6 +153,17 @@ def assemble(
     )
     kept = frame.columns if columns is None else list(columns)
     return DecodedRecords(times.hstack(frame.select(kept)) if kept else times, positions, rejections)
+
+
+def _raw_times(
+    time: EventTime, frame: pl.DataFrame, records: Records, positions: NDArray[np.int64] | None, arrived: pl.Series
+) -> pl.Series:
+    if time.place == "timestamp":
+        return arrived
+    if time.place == "field":
+        return frame.get_column(time.path[0])
+    texts = header_texts(records.headers, time.path[0], len(records))
+    return texts if positions is None else texts.gather(positions)
 
 
 def _timestamps(records: Records, positions: NDArray[np.int64] | None, rows: int) -> pl.Series:

@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from headrace.errors import SchemaError
-from headrace.formats.assembly import EventTime, assemble, compose, malformed, readable, strings
+from headrace.formats.assembly import assemble, check_time, compose, malformed, readable, strings
 from headrace.formats.format import DecodedRecords, Format
+from headrace.formats.times import ISO, EventTime, field_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.formats.assembly import TimeUnit
-    from headrace.formats.format import Records
+    from headrace.formats.format import RecordPart, Records
 
 #: ISO 8601 with seconds, an optional fraction, and an optional offset or Z.
 _INSTANT = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?$"
@@ -63,12 +63,22 @@ class Csv(Format):
                     f"column {column!r} is {dtype}, which csv() does not read",
                     hint="Use String, Boolean, Date, Datetime or a number.",
                 )
-        self.time.check(self.schema)
+        check_time(self.time, self.schema)
 
     @property
     def schema(self) -> pl.Schema:
         """The columns in the order of the fields."""
         return pl.Schema(dict(self.fields))
+
+    @property
+    def reads(self) -> frozenset[RecordPart]:
+        """Kafka's timestamp, and the headers if the time is in one of them."""
+        return frozenset({"timestamp", "headers"} if self.time.place == "header" else {"timestamp"})
+
+    @property
+    def text(self) -> str:
+        """Describe the format in a line of `explain()`."""
+        return f"csv, time from {self.time.text}"
 
     def decode(self, records: Records, columns: Sequence[str] | None = None) -> DecodedRecords:
         """Read the records; one with other fields than the schema's, or a field that does not fit its type, is bad."""
@@ -232,8 +242,9 @@ def _as_text(series: pl.Series) -> pl.Series:
 def csv(
     schema: Mapping[str, pl.DataType | type[pl.DataType]],
     *,
-    time: str | None = None,
-    time_unit: TimeUnit | None = None,
+    time: str | EventTime | None = None,
+    time_format: str = ISO,
+    time_zone: str = "UTC",
     delimiter: str = ",",
     quote: str | None = '"',
     null_values: Sequence[str] = ("",),
@@ -242,8 +253,10 @@ def csv(
 
     Args:
         schema: The columns in the order of the fields. Every record has exactly these fields.
-        time: The column with the event time; Kafka's timestamp if not given.
-        time_unit: What a time column of numbers counts since 1970.
+        time: The column with the event time, or `header_time(...)`; Kafka's timestamp if not given.
+        time_format: How a column of numbers or texts writes it: "iso8601"; "s", "ms", "us" or "ns" since 1970; or a
+            pattern.
+        time_zone: The time zone of texts that do not name one.
         delimiter: What separates fields.
         quote: What encloses a field that holds the delimiter or a line break; doubled it stands for itself. None: no
             quotes.
@@ -253,4 +266,5 @@ def csv(
     {'door': String, 'opened': Datetime(time_unit='us', time_zone='UTC')}
     """
     fields = tuple((name, dtype() if isinstance(dtype, type) else dtype) for name, dtype in schema.items())
-    return Csv(fields, delimiter, quote, tuple(null_values), EventTime(time, time_unit))
+    at = field_time((time,), time_format, zone=time_zone) if isinstance(time, str) else time or EventTime()
+    return Csv(fields, delimiter, quote, tuple(null_values), at)

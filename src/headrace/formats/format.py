@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The parts of a record besides its value. Reading them costs time, so a format names those that it needs.
 RecordPart: TypeAlias = Literal["key", "headers", "timestamp"]
+#: Names a result in a header, where its value has no place for it: the same again if a result is written again.
+IDEMPOTENCY_HEADER = "headrace-idempotency-key"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.errors import SchemaError
-from headrace.formats.assembly import EventTime, assemble, compose, malformed, readable, strings
+from headrace.formats.assembly import assemble, check_names, compose, malformed, readable, strings
 from headrace.formats.format import DecodedRecords, Format
+from headrace.formats.times import kafka_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ class Text(Format):
     column: str = "text"
 
     def __post_init__(self) -> None:
-        EventTime().check(self.schema)
+        check_names(self.schema)
 
     @property
     def schema(self) -> pl.Schema:
@@ -40,7 +41,7 @@ class Text(Format):
         for row in wrong:
             rejections[row if positions is None else int(positions[row])] = malformed("the value is not UTF-8")
         frame = pl.DataFrame({self.column: pl.Series(pl.from_arrow(texts), dtype=pl.String)})
-        return assemble(frame, compose(positions, good), rejections, records, EventTime(), columns)
+        return assemble(frame, compose(positions, good), rejections, records, kafka_time(), columns)
 
     def encode(self, frame: pl.DataFrame) -> pa.BinaryArray:
         """Write the text column; other columns are not written.
@@ -59,7 +60,7 @@ class Raw(Format):
     column: str = "value"
 
     def __post_init__(self) -> None:
-        EventTime().check(self.schema)
+        check_names(self.schema)
 
     @property
     def schema(self) -> pl.Schema:
@@ -70,7 +71,7 @@ class Raw(Format):
         """Take each value as it is."""
         values, positions, rejections = readable(records)
         frame = pl.DataFrame({self.column: pl.Series(pl.from_arrow(values), dtype=pl.Binary)})
-        return assemble(frame, positions, rejections, records, EventTime(), columns)
+        return assemble(frame, positions, rejections, records, kafka_time(), columns)
 
     def encode(self, frame: pl.DataFrame) -> pa.BinaryArray:
         """Write the column of bytes (or text); other columns are not written.

@@ -1,15 +1,18 @@
 """Runs a stream in this process.
 
 Nothing happens by itself: each `step` is one micro-batch with the rows you give it and the processing time you say
-it is. So a test can take the time it likes, and the answer is the same as on Spark for the same batches.
+it is. So a test can take the time it likes, and the answer is the same as on Spark for the same batches. A source that
+is a topic takes the values of its records as well, and reads them as Spark would.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pyarrow as pa
 
 from headrace.engine import MemorySegments
 from headrace.engine.frames import stacked
@@ -17,20 +20,24 @@ from headrace.engine.group import Arrivals, Group, Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
 from headrace.engine.tally import tallied
 from headrace.errors import PlanError, StateError
+from headrace.events.letters import dead_letters
+from headrace.formats import Records
 from headrace.stream import Job
 from headrace.stream.handover import hand_over, hand_over_branches
 from headrace.stream.intake import Parts, take_in, timekeeping
 from headrace.stream.pipeline import Pipeline, compile_plan
+from headrace.stream.plan import TopicSource
 from headrace.time.instants import BEGINNING
 from headrace.time.strategies import perfect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from headrace.engine.limits import StateLimit
+    from headrace.formats import Format
+    from headrace.stream.plan import Source
     from headrace.stream.stream import Stream
 
-Rows = pl.DataFrame
+#: What a source is fed: rows, or for a topic its records, or their values alone.
+Rows = pl.DataFrame | Records | Sequence[bytes | None]
 Snapshot = list[list[dict[str, bytes]]]
 
 
@@ -45,6 +52,7 @@ class Batch:
         watermark: Where event time stands after the step.
         counts: What steps have counted, by name: rows that a filter dropped, events that were not enriched.
         outputs: Result rows of a job's further outputs, by name.
+        dead: Records that could not be read, with `reason`, `text` and `value`, or None.
     """
 
     results: pl.DataFrame
@@ -53,6 +61,7 @@ class Batch:
     watermark: int
     counts: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, pl.DataFrame] = field(default_factory=dict)
+    dead: pl.DataFrame | None = None
 
 
 class Runner:
@@ -130,15 +139,18 @@ class Runner:
         """Run one micro-batch.
 
         Args:
-            rows: The rows of the only source; or by source name; or by source name and partition.
+            rows: The rows of the only source; or by source name; or by source name and partition. For a topic, the
+                values of its records will do, or `Records` where a format reads more of them. Values alone have `now`
+                for Kafka's timestamp.
             now: Processing time in microseconds since the epoch; stays where it was if not given, or if it goes back.
                 Idleness is measured by the steps that it takes forward.
             watermark: What sources with the `perfect()` strategy say their watermark is, in all of their partitions.
         """
         self._now = self._now if now is None else max(now, self._now or now)
         with tallied() as counts:
-            arrivals, dismissed = self._arrivals(rows, watermark, now)
-            return replace(self._run_stages(arrivals, dismissed), counts=counts)
+            dead: list[pl.DataFrame] = []
+            arrivals, dismissed = self._arrivals(rows, watermark, now, dead)
+            return replace(self._run_stages(arrivals, dismissed), counts=counts, dead=stacked(dead))
 
     def finish(self) -> Batch:
         """Say that no more rows will come: event time goes to its end, so every window that is still open fires."""
@@ -147,12 +159,19 @@ class Runner:
             return replace(self._run_stages(ended, []), counts=counts)
 
     def _arrivals(
-        self, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None, watermark: int | None, now: int | None
+        self,
+        rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None,
+        watermark: int | None,
+        now: int | None,
+        dead: list[pl.DataFrame],
     ) -> tuple[list[Arrivals], list[pl.DataFrame]]:
-        """Take rows in, and sort them to the key groups; the second part is what could not be used."""
+        """Take rows in, and sort them to the key groups; the second part is what could not be used.
+
+        Dead letters are added to `dead`.
+        """
         arrivals = [Arrivals(now=now) for _ in range(self._groups)]
         dismissed: list[pl.DataFrame] = []
-        for number, partition, frame in self._fed(rows):
+        for number, partition, frame in self._fed(rows, dead):
             taken = take_in(
                 self.pipeline,
                 number,
@@ -177,26 +196,55 @@ class Runner:
                 )
         return arrivals, dismissed
 
-    def _fed(self, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None) -> list[tuple[int, str, Rows]]:
+    def _fed(
+        self, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]] | None, dead: list[pl.DataFrame]
+    ) -> list[tuple[int, str, pl.DataFrame]]:
         if rows is None:
             return []
         names: dict[str, list[int]] = {}
         for number, entry in enumerate(self.pipeline.entries):
             names.setdefault(entry.source.name, []).append(number)
-        if isinstance(rows, pl.DataFrame):
+        if not isinstance(rows, Mapping):
             if len(names) > 1:
                 raise PlanError(f"rows for which source? There are {', '.join(names)}", hint="Give a mapping by name.")
             rows = {next(iter(names)): rows}
-        fed: list[tuple[int, str, Rows]] = []
+        fed: list[tuple[int, str, pl.DataFrame]] = []
         for name, given in rows.items():
             if name not in names:
                 raise PlanError(f"there is no source {name!r}", hint=f"The sources are: {', '.join(names)}.")
-            parts = {"0": given} if isinstance(given, pl.DataFrame) else given
+            parts = given if isinstance(given, Mapping) else {"0": given}
+            known: dict[tuple[str, Format], pl.DataFrame] = {}
             for number in names[name]:  # one source may stand at several places of a plan
-                schema = self.pipeline.entries[number].source.schema
+                source = self.pipeline.entries[number].source
                 self._partitions[number] |= dict.fromkeys(parts)
-                fed += [(number, partition, _conform(part, schema, name)) for partition, part in parts.items()]
+                for partition, part in parts.items():
+                    frame = part if isinstance(part, pl.DataFrame) else self._read(source, partition, part, known, dead)
+                    fed.append((number, partition, _conform(frame, source.schema, name)))
         return fed
+
+    def _read(
+        self,
+        source: Source,
+        partition: str,
+        part: Records | Sequence[bytes | None],
+        known: dict[tuple[str, Format], pl.DataFrame],
+        dead: list[pl.DataFrame],
+    ) -> pl.DataFrame:
+        """Read the records of a topic; those that cannot be read become dead letters, once for each format."""
+        if not isinstance(source, TopicSource):
+            raise PlanError(
+                f"values of records for {source.text}, which is no topic",
+                hint="Give a frame, or begin with Stream.topic(..., format=...).",
+            )
+        place = (partition, source.format)
+        if place not in known:
+            records = part if isinstance(part, Records) else _records(part, self._now)
+            decoded = source.format.decode(records)
+            known[place] = decoded.frame
+            if decoded.rejections:
+                letters = dead_letters(decoded.rejections, records.values)
+                dead.append(letters.with_columns(topic=pl.lit(source.topic)))
+        return known[place]
 
     def _run_stages(self, arrivals: list[Arrivals], dismissed: list[pl.DataFrame]) -> Batch:
         late: list[pl.DataFrame] = []
@@ -256,6 +304,7 @@ def run(stream: Stream, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]], *,
         stacked([part for part in (first.dismissed, last.dismissed) if part is not None]),
         last.watermark,
         {name: first.counts.get(name, 0) + last.counts.get(name, 0) for name in first.counts | last.counts},
+        dead=first.dead,
     )
 
 
@@ -266,6 +315,12 @@ def _pipeline(stream: Stream | Job | Pipeline) -> Pipeline:
         return stream.pipeline
     # Late rows are shown as they came, so no column is left out.
     return compile_plan(stream.node, stream.schema, prune=False)
+
+
+def _records(values: Sequence[bytes | None], now: int | None) -> Records:
+    """Make records of values that arrive now."""
+    times = pa.array([now] * len(values), pa.timestamp("us", "UTC"))
+    return Records(pa.array(values, pa.binary()), timestamps=times)
 
 
 def _conform(frame: pl.DataFrame, schema: pl.Schema, name: str) -> pl.DataFrame:

@@ -1,8 +1,8 @@
 """The Arrow stage: from Kafka values to key groups, in one Python call per task.
 
-Each task decodes its records once for all jobs, takes them in job by job (`headrace.stream.intake`), and sends every
-key group one body of rows or partials and one clock record. Dead letters travel with the first group of the first
-job, so that they reach the sink in the same batch as the results.
+Each task decodes its records once for all jobs (once for each format, where jobs read a topic in several), takes them
+in job by job (`headrace.stream.intake`), and sends every key group one body of rows or partials and one clock record.
+Dead letters travel with the first group of the first job, so that they reach the sink in the same batch as the results.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from headrace.engine.operator import EVENT_TIME, INGESTION_TIME
 from headrace.engine.tally import tallied
 from headrace.errors import PlanError
 from headrace.events.layout import is_open
+from headrace.events.letters import SCHEMA, dead_letters
+from headrace.formats import Records
+from headrace.formats.origin import labelled
 from headrace.spark.exchange import Parcel
 from headrace.spark.isolation import Attendance, blamed
 from headrace.stream.intake import ORIGINAL, Parts, take_in
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from headrace.broker.ranges import Chunk
     from headrace.events import Codec
+    from headrace.formats import Format, RecordPart
     from headrace.stream.pipeline import Pipeline
 
 #: The local property in which the driver tells tasks the watermarks after the batch before; see `watermarks_before`.
@@ -40,6 +44,7 @@ _BATCH_ID = "streaming.sql.batchId"
 #: Fewer rows than this are put together with those of other partitions: a call has a price of its own.
 _ROWS_WORTH_A_CALL = 50_000
 _TIMES = (EVENT_TIME, INGESTION_TIME)
+_NO_LETTERS = pl.DataFrame(schema=SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,8 @@ class ArrowStage:
     def _take(
         self, topic: str, chunks: list[Chunk], loads: dict[str, _Load], known: dict[str, int]
     ) -> list[pl.DataFrame]:
-        columns = self._columns(topic, loads)
-        if not columns:
+        columns, formats = self._columns(topic, loads), self._formats(topic, loads)
+        if not columns and not formats:
             return []  # only jobs that are left out read it
         partitions = np.repeat([chunk.partition for chunk in chunks], [len(chunk.values) for chunk in chunks])
         batch = pa.record_batch(
@@ -114,11 +119,31 @@ class ArrowStage:
                 "partition": pa.array(partitions.astype(np.int32)),
             }
         )
-        decoded = self.codec.decode(batch, types=list(columns), columns=columns, keep=["value", "partition"])
-        for type_name, frame in decoded.frames.items():
+        dead: list[pl.DataFrame] = []
+        if columns:
+            decoded = self.codec.decode(batch, types=list(columns), columns=columns, keep=["value", "partition"])
+            for type_name, frame in decoded.frames.items():
+                if frame.height:
+                    self._feed(topic, type_name, frame.rename({"kafka_value": ORIGINAL}), loads, known)
+            dead.append(decoded.dead)
+        for format_, (names, job) in formats.items():
+            with blamed(job):
+                frame, letters = _decoded(topic, format_, names, batch, chunks)
             if frame.height:
-                self._feed(topic, type_name, frame.rename({"kafka_value": ORIGINAL}), loads, known)
-        return [decoded.dead.with_columns(topic=pl.lit(topic))] if decoded.dead.height else []
+                self._feed(topic, format_, frame, loads, known)
+            dead.append(letters)
+        letters = pl.concat([each for each in dead if each.height] or [dead[0]])
+        # What two formats refuse for the same reason is one dead letter.
+        letters = letters if len(dead) == 1 else letters.unique(["partition", "offset", "reason"], maintain_order=True)
+        return [letters.with_columns(topic=pl.lit(topic))] if letters.height else []
+
+    @property
+    def reads(self) -> dict[str, frozenset[RecordPart]]:
+        """What the formats of each topic need of a record besides its value."""
+        parts: dict[str, frozenset[RecordPart]] = {}
+        for source in self._sources():
+            parts[source.topic] = parts.get(source.topic, frozenset()) | source.format.reads
+        return parts
 
     def _made_known(self, job: str, added: Iterable[tuple[str, int]]) -> list[list[Any]]:
         """Give an empty observation of each new partition to each input of a job that reads its topic."""
@@ -129,8 +154,8 @@ class ArrowStage:
             if isinstance(entry.source, TopicSource) and entry.source.topic == topic
         ]
 
-    def _open(self, source: TopicSource) -> bool:
-        return is_open(self.codec.registry.get(source.type_name).descriptor)
+    def _open(self, type_name: str) -> bool:
+        return is_open(self.codec.registry.get(type_name).descriptor)
 
     def _sources(self) -> list[TopicSource]:
         entries = (entry for pipeline in self.pipelines.values() for entry in pipeline.entries)
@@ -143,7 +168,7 @@ class ArrowStage:
         for job in jobs:
             for entry in self.pipelines[job].entries:
                 source = entry.source
-                if not isinstance(source, TopicSource) or source.topic != topic:
+                if not isinstance(source, TopicSource) or source.topic != topic or source.type_name is None:
                     continue
                 columns = used.setdefault(source.type_name, {})
                 for name in (name for name in entry.columns if name not in _TIMES):
@@ -153,19 +178,35 @@ class ArrowStage:
                             f"job {job!r} reads {name!r} of {source.topic} as {kind}, another job as {columns[name]}",
                             hint="Declare the same type in both, or run the jobs apart.",
                         )
-                if self._open(source):
+                if self._open(source.type_name):
                     declared.add(source.type_name)
         return {name: pl.Schema(columns) if name in declared else list(columns) for name, columns in used.items()}
 
+    def _formats(self, topic: str, jobs: Iterable[str]) -> dict[Format, tuple[list[str], str]]:
+        """Tell the formats other than the envelope that jobs read a topic in: columns, and the first of the jobs."""
+        found: dict[Format, tuple[list[str], str]] = {}
+        for job in jobs:
+            for entry in self.pipelines[job].entries:
+                source = entry.source
+                if isinstance(source, TopicSource) and source.topic == topic and source.type_name is None:
+                    names, first = found.get(source.format, ([], job))
+                    used = {*names, *entry.columns}
+                    found[source.format] = ([name for name in source.format.schema if name in used], first)
+        return found
+
     def _feed(
-        self, topic: str, type_name: str, rows: pl.DataFrame, loads: dict[str, _Load], known: dict[str, int]
+        self, topic: str, what: str | Format, rows: pl.DataFrame, loads: dict[str, _Load], known: dict[str, int]
     ) -> None:
         parts = Parts(_by_partition(topic, rows))
         for job, load in loads.items():
             pipeline = self.pipelines[job]
             for number, entry in enumerate(pipeline.entries):
                 source = entry.source
-                if isinstance(source, TopicSource) and source.topic == topic and source.type_name == type_name:
+                if (
+                    isinstance(source, TopicSource)
+                    and source.topic == topic
+                    and what in (source.type_name, source.format)
+                ):
                     with blamed(job), tallied(load.counts):
                         taken = take_in(pipeline, number, parts, groups=self.groups, watermark=known.get(job))
                     load.add(taken, rows)
@@ -211,6 +252,36 @@ class _Load:
             parcel.add_frames(first + group, "partials", self.partials[group])
         parcel.add_frames(first, "dismissed", self.dismissed)
         parcel.add_counts(first, self.counts)
+
+
+def _decoded(
+    topic: str,
+    format_: Format,
+    columns: list[str],
+    batch: pa.RecordBatch,
+    chunks: list[Chunk],
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Read records in a format other than the envelope: rows with what they were read from, and dead letters."""
+    values, partitions = batch.column("value"), batch.column("partition")
+    parts = {name: [getattr(chunk, name) for chunk in chunks] for name in ("keys", "headers", "timestamps")}
+    rest = {name: None if those[0] is None else pa.concat_arrays(those) for name, those in parts.items()}
+    decoded = format_.decode(Records(values, **rest), columns)
+    if decoded.positions is not None:
+        rows = pa.array(decoded.positions)
+        values, partitions = values.take(rows), partitions.take(rows)
+    frame = decoded.frame.with_columns(
+        pl.Series(ORIGINAL, pl.from_arrow(labelled(values, topic, format_)), dtype=pl.Binary),
+        pl.Series("kafka_partition", pl.from_arrow(partitions), dtype=pl.Int32),
+    )
+    if not decoded.rejections:
+        return frame, _NO_LETTERS
+    origin = {"partition": batch.column("partition"), "offset": batch.column("offset")}
+    origin |= {
+        name: column
+        for name, column in (("key", rest["keys"]), ("timestamp", rest["timestamps"]))
+        if column is not None
+    }
+    return frame, dead_letters(decoded.rejections, batch.column("value"), origin)
 
 
 def batch_number() -> int | None:

@@ -181,7 +181,7 @@ class CatchUp:
         """Take the events of some ranges through all stages of the job, and give what left the last one, by kind."""
         pipeline = self.job.pipeline
         stage = ArrowStage({self.job.name: pipeline}, self.groups, Codec(), known={})
-        rows = stage(shared_reader(self.connection).read(tuple(ranges)), None)
+        rows = stage(shared_reader(self.connection).read(tuple(ranges), parts=stage.reads), None)
         parcels = _by_group(rows)
         for level in range(len(pipeline.stages)):
             work = StageWork(

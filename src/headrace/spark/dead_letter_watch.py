@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.formats.origin import origin
 from headrace.spark.exchange import frames
 from headrace.spark.progress import DeadLetterAlarm
 from headrace.stream.intake import ORIGINAL
@@ -81,6 +82,8 @@ def _refused(row: Mapping[str, object], kind: str) -> Refused:
     if not isinstance(value, bytes):
         shown = {name: each for name, each in row.items() if name not in ("reason", ORIGINAL)}
         value = b"" if kind == "dead" else repr(shown).encode()
+    elif kind == "dismissed":
+        value = origin(value).value
     text = row.get("text")
     reason = f"{row.get('reason')}: {text}" if text else f"{row.get('reason')}"
     if row.get("topic") is not None:

@@ -26,6 +26,14 @@ def write_durably(path: Path, text: str) -> None:
     sync_directory(path.parent)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory, with those above it that are missing; when this returns, all of their names are on the disk."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for made in reversed(missing):
+        sync_directory(made.parent)
+
+
 def sync_file(path: Path) -> None:
     """Bring a file that somebody else has written to the disk."""
     with path.open("rb") as file:

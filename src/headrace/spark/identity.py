@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import EnvironmentProblem, StateError
-from headrace.spark.durable import sync_directory, write_durably
+from headrace.spark.durable import make_directory, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,13 +69,12 @@ def _open(checkpoint: Path, names: tuple[str, ...], key_groups: int, state_parti
     try:
         if fresh and checkpoint.exists():
             shutil.rmtree(checkpoint)
-        checkpoint.mkdir(parents=True, exist_ok=True)
+        make_directory(checkpoint)
         path = checkpoint / _FILE
         if path.exists():
             return _check(path, names, key_groups, state_partitions)
         identity = Identity(uuid.uuid4().hex, names, key_groups, state_partitions)
         write_durably(path, json.dumps(asdict(identity), indent=2) + "\n")
-        sync_directory(checkpoint.parent)
     except OSError as problem:
         if isinstance(problem, EnvironmentProblem):
             raise
@@ -88,7 +87,7 @@ def _locked(checkpoint: Path) -> Iterator[None]:
     """Hold the lock of a checkpoint; the system lets go of it when the process ends, however it ends."""
     path = checkpoint.with_name(f"{checkpoint.name}.lock")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         file = path.open("a+", encoding="utf-8")
     except OSError as problem:
         raise _unusable(checkpoint, problem) from problem

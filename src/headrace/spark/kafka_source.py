@@ -108,8 +108,9 @@ class KafkaPlan:
     def read(self, reading: Reading) -> Iterator[pa.RecordBatch]:
         """Read one task's part."""
         settle()
-        chunks = shared_reader(self.connection).read(reading.ranges)
-        yield self.stage.open()(chunks, reading.now, steady=reading.steady, added=reading.added)
+        stage = self.stage.open()
+        chunks = shared_reader(self.connection).read(reading.ranges, parts=stage.reads)
+        yield stage(chunks, reading.now, steady=reading.steady, added=reading.added)
 
 
 class KafkaStreamReader(DataSourceStreamReader):

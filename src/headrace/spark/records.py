@@ -13,6 +13,8 @@ from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WIND
 from headrace.engine.tally import tallied
 from headrace.errors import PlanError
 from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Result
+from headrace.formats.format import IDEMPOTENCY_HEADER
+from headrace.formats.origin import origin
 from headrace.spark.exchange import frames, output_kind
 from headrace.spark.idempotency import idempotency_keys
 from headrace.spark.isolation import blamed
@@ -118,10 +120,18 @@ class Writer:
         name, topic = (job.output_name(output), job.output_topic(output)) if output else (job.name, job.result_topic)
         key_columns = self._branch(output).keys if output else job.pipeline.result_keys
         keys = _joined(frame, key_columns)
+        names = idempotency_keys(frame, key_columns, name)
+        plain = job.output_format(output) if output else job.format
+        if plain is not None:
+            with blamed(job.name):
+                values = plain.encode(frame)
+            headers = [((IDEMPOTENCY_HEADER, each),) for each in names.cast(pl.Binary).to_list()]
+            yield Outgoing(topic, _as_bytes(keys), values.to_pylist(), each_headers=headers)
+            return
         together = frame.with_columns(
             pl.lit(name).alias("job"),
             keys.alias("key"),
-            idempotency_keys(frame, key_columns, name),
+            names,
             pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
             *(pl.lit(at, dtype=pl.Int64).cast(_UTC).alias(name) for name, at in (newest or {}).items()),
         )
@@ -134,7 +144,7 @@ class Writer:
         return next(branch for branch in self.job.pipeline.branches if branch.name == output)
 
     def late(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
-        """Write the events that came too late, each as it was read."""
+        """Write the events that came too late, each as it was read: an event, or the record of another format."""
         keys = self._first_keys(frame)
         together = frame.with_columns(
             pl.lit(self.job.name).alias("job"),
@@ -144,15 +154,21 @@ class Writer:
         messages = names = None
         if ORIGINAL in frame.columns:
             together = together.select(name for name in _LATE_FIELDS if name in together.columns)
-            read = frame.get_column(ORIGINAL).to_list()
-            messages = {"event": [self._binary(value) for value in read]}
-            names = [value or b"" for value in read]
+            read = [origin(stored) for stored in frame.get_column(ORIGINAL).to_list()]
+            messages = {"event": [self._binary(each.value) if each.topic is None else None for each in read]}
+            names = [each.value for each in read]
+            if any(each.topic is not None for each in read):
+                together = together.with_columns(
+                    pl.Series("record_value", [each.value if each.topic else None for each in read], pl.Binary),
+                    pl.Series("record_topic", [each.topic for each in read], pl.String),
+                    pl.Series("record_format", [each.format for each in read], pl.String),
+                )
         yield from self._records(self.job.late_topic, keys, together, LateEvent, messages, names)
 
-    def _binary(self, value: bytes | None) -> bytes | None:
+    def _binary(self, value: bytes) -> bytes | None:
         """Give an event as it was read in its binary form."""
-        if value is None or value[:1] != b"{":
-            return value
+        if value[:1] != b"{":
+            return value or None
         event = self.codec.read(value)
         return event.SerializeToString() if isinstance(event, Event) else None
 
@@ -167,8 +183,10 @@ class Writer:
 
     def dismissed(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
         """Write events that a job could not use as dead letters: as they were read, or their columns as JSON."""
+        topics: list[str | None] = [None] * frame.height
         if ORIGINAL in frame.columns:
-            rows = [value or b"" for value in frame.get_column(ORIGINAL).to_list()]
+            read = [origin(stored) for stored in frame.get_column(ORIGINAL).to_list()]
+            rows, topics = [each.value for each in read], [each.topic for each in read]
         else:
             rows = [json.dumps(row, default=str).encode() for row in frame.drop("reason").to_dicts()]
         letters = pl.DataFrame(
@@ -178,6 +196,7 @@ class Writer:
                 "value": rows,
                 "value_size": pl.Series([len(row) for row in rows], dtype=pl.UInt64),
                 "key_size": pl.Series([0] * frame.height, dtype=pl.UInt64),
+                "topic": pl.Series(topics, dtype=pl.String),
                 "job": [self.job.name] * frame.height,
             }
         )
@@ -197,7 +216,11 @@ class Writer:
     ) -> Iterator[Outgoing]:
         values = self.codec.encode(frame, kind, encoding=self.encoding, messages=messages)
         headers = ((ENCODING_HEADER, self.encoding.encode()),)
-        yield Outgoing(topic, keys.fill_null("").cast(pl.Binary).to_list(), values.to_pylist(), headers, names)
+        yield Outgoing(topic, _as_bytes(keys), values.to_pylist(), headers, names)
+
+
+def _as_bytes(keys: pl.Series) -> list[bytes]:
+    return keys.fill_null("").cast(pl.Binary).to_list()
 
 
 def _newest(told: Sequence[bytes]) -> dict[str, int]:

@@ -51,6 +51,7 @@ class Outgoing:
         headers: Of every record.
         names: What divides records among transactions if not their keys: the same when a batch is repeated, which
             values need not be. Records of one key keep their order only if they are divided by their keys.
+        each_headers: Of each record, beside `headers`.
     """
 
     topic: str
@@ -58,14 +59,20 @@ class Outgoing:
     values: Sequence[bytes]
     headers: tuple[tuple[str, bytes | None], ...] = ()
     names: Sequence[bytes] | None = None
+    each_headers: Sequence[tuple[tuple[str, bytes | None], ...]] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
     def part(self, begin: int, end: int) -> Outgoing:
         """Give some of them."""
-        names = None if self.names is None else self.names[begin:end]
-        return replace(self, keys=self.keys[begin:end], values=self.values[begin:end], names=names)
+        return replace(
+            self,
+            keys=self.keys[begin:end],
+            values=self.values[begin:end],
+            names=None if self.names is None else self.names[begin:end],
+            each_headers=None if self.each_headers is None else self.each_headers[begin:end],
+        )
 
     def size(self) -> int:
         """Count the bytes of keys and values."""
@@ -87,6 +94,7 @@ class Outgoing:
                 [self.keys[place] for place in those],
                 [self.values[place] for place in those],
                 self.headers,
+                each_headers=None if self.each_headers is None else [self.each_headers[place] for place in those],
             )
             for those in places
         ]
@@ -417,4 +425,10 @@ def _send(producer: Producer, records: Iterable[Outgoing]) -> int:
 
 
 def _hand_over(producer: Producer, records: Outgoing) -> int:
-    return producer.send_all(records.topic, records.values, keys=records.keys, headers=records.headers or None)
+    return producer.send_all(
+        records.topic,
+        records.values,
+        keys=records.keys,
+        headers=records.headers or None,
+        each_headers=records.each_headers,
+    )

@@ -1,7 +1,8 @@
-"""The columns of a topic: those of its message type, or those that the reader declares.
+"""The columns of a topic: those of its format or of its message type, or those that the reader declares.
 
-Most types say in their schema which columns they have. The events of an *open* type (`Record`, `Result`) bring columns
-of their own; there the reader says which it expects, and the codec holds every event to it.
+A format of records that others write says which columns it reads. Of Headrace's own events, most types say in their
+schema which columns they have. The events of an *open* type (`Record`, `Result`) bring columns of their own; there the
+reader says which it expects, and the codec holds every event to it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,65 @@ from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
-from headrace.engine.operator import EVENT_TIME, INGESTION_TIME
+from headrace.engine.operator import EVENT_TIME, INGESTION_TIME, ORIGINAL
 from headrace.errors import PlanError, SchemaError
-from headrace.events import Layout
+from headrace.events import Layout, Record
 from headrace.events.dtype import to_text
 from headrace.events.layout import OPEN_FIELD
 from headrace.events.registry import RESERVED_PREFIX
+from headrace.formats.envelope import EnvelopeFormat
+from headrace.stream.plan import TopicSource
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
     from google.protobuf.message import Message
 
+    from headrace.formats import Format
+
 _INSTANT = pl.Datetime("us", "UTC")
+_TIMES = {EVENT_TIME: _INSTANT, INGESTION_TIME: _INSTANT}
+
+
+def topic_source(
+    topic: str,
+    kind: type[Message] | None,
+    declared: dict[str, Any] | pl.Schema | None,
+    format: Format | None,  # noqa: A002
+) -> TopicSource:
+    """Say how a topic is read.
+
+    Args:
+        topic: The topic.
+        kind: The type of its events, if they are in the envelope; None: `Record`.
+        declared: The columns that the reader expects of an open type.
+        format: The format of records that others write; None: the envelope.
+
+    Raises:
+        PlanError: What is given contradicts itself, or has no columns.
+    """
+    if format is None:
+        kind = Record if kind is None else kind
+        columns = topic_columns(topic, kind, declared)
+        own = tuple((name, dtype) for name, dtype in columns.items() if name not in _TIMES)
+        return TopicSource(topic, EnvelopeFormat(kind.DESCRIPTOR.full_name, own), columns)
+    if kind is not None or declared is not None:
+        what = "schema=" if kind is None else kind.DESCRIPTOR.name
+        raise PlanError(
+            f"topic({topic!r}) has a format, and {what} beside it",
+            hint=f"The format says which columns there are: {format.name}(schema={{...}}). Leave {what} out.",
+        )
+    if not format.schema:
+        raise PlanError(
+            f"topic({topic!r}): the format {format.name} has no columns to read",
+            hint='Say which there are: schema={"parcel": pl.String, "weight": pl.Float64}.',
+        )
+    for name in format.schema:
+        if name in (*_TIMES, ORIGINAL) or name.startswith((RESERVED_PREFIX, "#")):
+            raise PlanError(
+                f"topic({topic!r}): a column cannot be called {name!r}, a name that Headrace uses itself",
+                hint="Leave it out of the schema, or give it another name.",
+            )
+    return TopicSource(topic, format, pl.Schema({**_TIMES, **format.schema}))
 
 
 def topic_columns(topic: str, kind: type[Message], declared: dict[str, Any] | pl.Schema | None) -> pl.Schema:
@@ -37,20 +85,19 @@ def topic_columns(topic: str, kind: type[Message], declared: dict[str, Any] | pl
             declaration cannot be right.
     """
     layout = Layout(cast("Descriptor", kind.DESCRIPTOR))
-    times = {EVENT_TIME: _INSTANT, INGESTION_TIME: _INSTANT}
     if not layout.is_open:
         if declared is not None:
             raise PlanError(
                 f"topic({topic!r}) of {layout.name} has a schema of its own, which cannot be declared again",
                 hint="Leave schema= out, or narrow the columns with select().",
             )
-        return pl.Schema({**times, **layout.schema})
+        return pl.Schema({**_TIMES, **layout.schema})
     if not declared:
         raise PlanError(
             f"topic({topic!r}) of {layout.name}: its events bring columns of their own",
             hint='Say which of them to read: schema={"sensor": pl.String, "value": pl.Float64}.',
         )
-    columns = pl.Schema({name: kind for name, kind in declared.items() if name not in times})
+    columns = pl.Schema({name: kind for name, kind in declared.items() if name not in _TIMES})
     for name, dtype in columns.items():
         if name == OPEN_FIELD or name.startswith(RESERVED_PREFIX):
             raise PlanError(f"topic({topic!r}): a column cannot be called {name!r}", hint="Rename it at its source.")
@@ -63,4 +110,4 @@ def topic_columns(topic: str, kind: type[Message], declared: dict[str, Any] | pl
             to_text(dtype)
         except SchemaError as problem:
             raise PlanError(f"topic({topic!r}), column {name!r}: {problem.message}", hint=problem.hint) from problem
-    return pl.Schema({**times, **columns})
+    return pl.Schema({**_TIMES, **columns})

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
-from headrace.errors import PlanError
+from headrace.errors import PlanError, SchemaError
+from headrace.formats.envelope import EnvelopeFormat
 from headrace.stream import plan
 from headrace.stream.display import Display
 from headrace.stream.pipeline import Pipeline, compile_plan, trunk
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from headrace.formats import Format
     from headrace.stream.steps import Step
     from headrace.stream.stream import Stream
 
@@ -44,11 +46,13 @@ class Output:
         stream: What is computed.
         description: One sentence for people.
         display: What its results look like on the dashboard; chosen by their columns if not given.
+        format: How its results are written; None: in Headrace's envelope.
     """
 
     stream: Stream
     description: str = ""
     display: Display | None = None
+    format: Format | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Job:
         delivery: What a reader may rely on when something crashes; see docs/delivery.md.
         display: What its results look like on the dashboard; chosen by their columns if not given.
         outputs: Further outputs by name; their results go to `<result topic>.<name>`.
+        format: How results are written, such as `json()`, for readers that do not know Headrace; None: in Headrace's
+            envelope. Late events are in the envelope always.
     """
 
     name: str
@@ -73,6 +79,7 @@ class Job:
     display: Display | None = None
     delivery: Delivery = "exactly_once"
     outputs: Mapping[str, Output] = field(default_factory=dict)
+    format: Format | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -86,14 +93,14 @@ class Job:
             raise PlanError(
                 f"job {self.name!r} has the delivery {self.delivery!r}", hint=f"Choose one of {', '.join(DELIVERIES)}."
             )
-        self._check_results(self.name, self.stream, self.display)
+        self._check_results(self.name, self.stream, self.display, self.format)
         for name, output in self.outputs.items():
             if not _NAME.fullmatch(name) or name == "late":
                 raise PlanError(
                     f"job {self.name!r} has an output {name!r}",
                     hint="Use lower-case letters, digits and dashes, and not the name of the late events.",
                 )
-            self._check_results(self.output_name(name), output.stream, output.display)
+            self._check_results(self.output_name(name), output.stream, output.display, output.format)
             if trunk(output.stream.node) is not trunk(self.stream.node):
                 raise PlanError(
                     f"output {name!r} of job {self.name!r} shares no work with the job's stream",
@@ -106,7 +113,13 @@ class Job:
             steps = branch.steps if branch.fold is None else branch.last_steps
             _check_keys(self.output_name(branch.name), branch.keys, steps, branch.schema)
 
-    def _check_results(self, name: str, stream: Stream, display: Display | None) -> None:
+    def _check_results(
+        self,
+        name: str,
+        stream: Stream,
+        display: Display | None,
+        format: Format | None,  # noqa: A002
+    ) -> None:
         taken = sorted(set(stream.schema) & RESULT_FIELDS)
         if taken:
             raise PlanError(
@@ -115,10 +128,25 @@ class Job:
             )
         if display is not None:
             display.check(stream.schema, job=name)
+        if isinstance(format, EnvelopeFormat):
+            raise PlanError(
+                f"job {name!r} has the envelope as its format", hint="Leave format= out: it is the default for results."
+            )
+        if format is not None:
+            try:
+                format.encode(stream.schema.to_frame().clear(1))
+            except SchemaError as problem:
+                raise PlanError(
+                    f"job {name!r} cannot write its results as {format.name}: {problem.message}", hint=problem.hint
+                ) from problem
 
     def output_name(self, output: str) -> str:
         """What results of a further output say of themselves in place of the job's name."""
         return f"{self.name}.{output}"
+
+    def output_format(self, output: str) -> Format | None:
+        """How the results of a further output are written; None: in the envelope."""
+        return self.outputs[output].format
 
     def output_topic(self, output: str) -> str:
         """Where the results of a further output go."""
@@ -168,11 +196,15 @@ class Job:
         """Show the job's plan and topics."""
         lines = [f"{self.name}: {self.description}", self.stream.explain()]
         how = self.delivery.replace("_", " ")
-        lines.append(f"  to {self.result_topic}, {how} (late events to {self.late_topic})")
+        lines.append(f"  to {self.result_topic}{_as(self.format)}, {how} (late events to {self.late_topic})")
         for name, output in self.outputs.items():
             lines += [f"{self.output_name(name)}: {output.description}", output.stream.explain()]
-            lines.append(f"  to {self.output_topic(name)}, {how}")
+            lines.append(f"  to {self.output_topic(name)}{_as(output.format)}, {how}")
         return "\n".join(lines)
+
+
+def _as(format: Format | None) -> str:  # noqa: A002
+    return "" if format is None else f" as {format.name}"
 
 
 def _check_keys(name: str, keys: tuple[str, ...], steps: tuple[Step, ...], schema: pl.Schema) -> None:

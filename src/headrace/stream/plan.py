@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from headrace.formats.envelope import EnvelopeFormat
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.cep.measures import Measure
     from headrace.cep.pattern import Pattern
     from headrace.engine import Operator
+    from headrace.formats import Format
     from headrace.stream.steps import Step
     from headrace.time.watermarks import WatermarkStrategy
     from headrace.windows.aggregates import Aggregate
@@ -30,11 +33,22 @@ OnError: TypeAlias = Literal["fail", "dead_letter"]
 
 @dataclass(frozen=True)
 class TopicSource:
-    """Events of one type from a Kafka topic."""
+    """Records of a Kafka topic, read in one format.
+
+    Args:
+        topic: The topic.
+        format: How its records are read.
+        schema: The columns, both times included.
+    """
 
     topic: str
-    type_name: str
+    format: Format
     schema: pl.Schema
+
+    @property
+    def type_name(self) -> str | None:
+        """The type of the events, if they are in Headrace's envelope."""
+        return self.format.type_name if isinstance(self.format, EnvelopeFormat) else None
 
     @property
     def name(self) -> str:
@@ -44,7 +58,8 @@ class TopicSource:
     @property
     def text(self) -> str:
         """Describe the source in a line of `explain()`."""
-        return f"topic {self.topic} of {self.type_name}"
+        what = f"as {self.format.text}" if self.type_name is None else f"of {self.type_name}"
+        return f"topic {self.topic} {what}"
 
 
 @dataclass(frozen=True)

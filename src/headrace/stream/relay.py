@@ -102,6 +102,7 @@ class RelayOperator:
             rows=two.rows,
             late=stacked([part for part in (one.late, two.late) if part is not None]),
             dismissed=stacked([part for part in (refused, two.dismissed) if part is not None]),
+            keys=sum(part.keys for part in (one, two) if part.keys is not None),
         )
 
     def schema(self, rows: pl.Schema) -> pl.Schema:
@@ -121,6 +122,8 @@ class _Part:
     def __init__(self, segments: Segments, name: str) -> None:
         self._segments = segments
         self._name = name
+        #: What a segment costs beside its bytes, in rows, where the store says so.
+        self.call_cost: int | None = getattr(segments, "call_cost", None)
 
     def get(self, name: str) -> bytes | None:
         return self._segments.get(f"{self._name}/{name}")

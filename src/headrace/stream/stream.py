@@ -27,9 +27,8 @@ from headrace.engine.operator import (
     WINDOW_START,
 )
 from headrace.errors import HeadraceError, PlanError
-from headrace.events import Record
 from headrace.stream import plan
-from headrace.stream.declared import topic_columns
+from headrace.stream.declared import topic_source
 from headrace.stream.enriching import JOIN_HINT, enrich
 from headrace.stream.explain import explain
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from headrace.cep.pattern import Pattern
     from headrace.engine import Operator
     from headrace.enrich import Enrichment
+    from headrace.formats import Format
     from headrace.stream.steps import Step
     from headrace.time.watermarks import WatermarkStrategy
     from headrace.windows.aggregates import Aggregate
@@ -102,11 +102,12 @@ class Stream:
     def topic(
         cls,
         topic: str,
-        kind: type[Message] = Record,
+        kind: type[Message] | None = None,
         *,
         schema: dict[str, Any] | pl.Schema | None = None,
+        format: Format | None = None,  # noqa: A002
     ) -> Stream:
-        """Read events of one type from a Kafka topic.
+        """Read a Kafka topic: events of one type in Headrace's envelope, or records of another format.
 
         Args:
             topic: The topic's name.
@@ -114,12 +115,18 @@ class Stream:
             schema: The columns to read, with their types, of events that bring columns of their own (`Record`, and
                 the `Result` of another job). An event without one of them has null there; one with a value of another
                 type is a dead letter.
+            format: How records that others write are read, such as `json(schema={...}, time="scanned_at")`; it says
+                which columns there are. What cannot be read is a dead letter.
 
         >>> flights = Stream.topic("input.aircraft", schema={"icao24": pl.String, "altitude": pl.Float64})
         >>> flights.schema.names()
         ['event_time', 'ingestion_time', 'icao24', 'altitude']
+        >>> from headrace.formats import json
+        >>> scans = Stream.topic("scans", format=json(schema={"parcel": pl.String}, time="scanned_at"))
+        >>> print(scans.explain())
+        topic scans as json, time from scanned_at
         """
-        source = plan.TopicSource(topic, kind.DESCRIPTOR.full_name, topic_columns(topic, kind, schema))
+        source = topic_source(topic, kind, schema, format)
         return cls(plan.Read(source), source.schema)
 
     @classmethod

@@ -6,8 +6,8 @@ still be told: a row more than `within` behind the watermark is late, so a row t
 watermark is twice `within` past it. The answer depends on the order in which rows arrive, not on how they are cut into
 batches.
 
-What passed lies in pages by key (`headrace.engine.keyed_state`): a turn reads and writes the pages of its rows, and
-those in which rows could have been forgotten for some time.
+What passed lies in pages by key (`headrace.engine.keyed_state`): a turn reads the pages of its rows, and those in which
+rows could have been forgotten for some time, and writes those in which a row was added or forgotten.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class DeduplicateOperator:
         if rows.height or index.passed.is_due(index.watermark, BEGINNING):
             passed = self._pass(state, index, rows)
         index.save(state)
-        return Outcome(rows=_some(passed), late=_some(late), dismissed=_some(dismissed))
+        return Outcome(rows=_some(passed), late=_some(late), dismissed=_some(dismissed), keys=index.passed.rows)
 
     def _late(self, rows: pl.DataFrame, watermark: int) -> pl.DataFrame:
         mark = pl.lit(watermark, dtype=pl.Int64)
@@ -99,8 +99,7 @@ class DeduplicateOperator:
         # What is forgotten after this turn still counts in it: its rows are judged by the watermark before.
         remembered = table.take(hashes_of([arrived], self.keys), watermark=index.watermark)
         fresh = self._first_ones(self._unlike(arrived, remembered))
-        new = fresh.select(*self.keys, _TIME)
-        self._remember(table, index, new if remembered is None else pl.concat([remembered, new]))
+        self._remember(table, index, fresh.select(*self.keys, _TIME), remembered)
         if index.passed.pages == 0:
             layouts.forget()
         return rows[fresh.get_column(_NUMBER).sort()]
@@ -158,10 +157,15 @@ class DeduplicateOperator:
                 chosen.append(place)
         return rows[chosen]
 
-    def _remember(self, table: KeyedTable, index: _Index, passed: pl.DataFrame) -> None:
-        # No row that is still to come, and not late, can equal one that is older than this.
-        kept = passed.filter(pl.col(_TIME) > index.watermark - 2 * self.within)
-        table.put(kept, kept.get_column(_TIME) + 2 * self.within)
+    def _remember(
+        self, table: KeyedTable, index: _Index, passed: pl.DataFrame, remembered: pl.DataFrame | None = None
+    ) -> None:
+        """Keep rows that passed, beside those that were remembered, as long as a row to come can equal them."""
+        # No row that is still to come, and not late, can equal one that is as old as this.
+        oldest = index.watermark - 2 * self.within
+        kept = passed.filter(pl.col(_TIME) > oldest)
+        stays = None if remembered is None else (remembered.get_column(_TIME) > oldest).to_numpy()
+        table.put(kept, kept.get_column(_TIME) + 2 * self.within, stays=stays)
 
     def _index(self, state: Segments) -> _Index:
         saved = state.get(_INDEX)

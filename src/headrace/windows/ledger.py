@@ -127,6 +127,10 @@ class Ledger:
         }
         self.segments.put(_INDEX_SEGMENT, record_to_bytes(record))
 
+    def count(self) -> int:
+        """Count the windows that are open, a key's own each."""
+        return sum(bucket.windows.rows for bucket in self.buckets.values())
+
     def due(self, watermark: int, now: int) -> set[int]:
         """Name the buckets in which something is due by the watermark or by the clock."""
         return {number for number, bucket in self.buckets.items() if bucket.windows.is_due(watermark, now)}

@@ -81,7 +81,7 @@ class PreviousOperator:
         passed = self._pass(state, index, held.filter(ready))
         _write(state, _WAITING, held.filter(~ready))
         index.save(state)
-        return Outcome(rows=passed, late=late, dismissed=timeless)
+        return Outcome(rows=passed, late=late, dismissed=timeless, keys=index.newest.rows)
 
     def _pass(self, state: Segments, index: _Index, rows: pl.DataFrame) -> pl.DataFrame | None:
         if rows.is_empty() and not index.newest.is_due(index.watermark, BEGINNING):

@@ -242,6 +242,7 @@ class SequenceOperator:
             rows=results,
             late=late if late.height else None,
             dismissed=pl.concat(dismissed, how="diagonal_relaxed") if dismissed else None,
+            keys=open_windows.rows,
         )
 
     def _sorted_out(

@@ -83,7 +83,8 @@ class SlicedOperator:
         index.watermark = max(index.watermark, turn.watermark)
         slices.forget()
         slices.save()
-        return Outcome(rows=results, late=late if late is not None and late.height else None, dismissed=dismissed)
+        late = late if late is not None and late.height else None
+        return Outcome(rows=results, late=late, dismissed=dismissed, keys=index.least_keys())
 
     def schema(self, rows: pl.Schema) -> pl.Schema:
         """Tell the columns of the results by firing an empty window."""

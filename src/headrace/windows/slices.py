@@ -83,6 +83,13 @@ class Index:
         }
         state.put(_INDEX, record_to_bytes(record))
 
+    def least_keys(self) -> int:
+        """Count the keys of each slice, as far as that is known without reading: those of its largest chunk.
+
+        Other chunks of the slice may have further keys, until they are merged with it.
+        """
+        return sum(max((self.rows.get(chunk, 0) for chunk in chunks), default=0) for chunks in self.slices.values())
+
     def chunks(self, place: Place) -> list[int]:
         """Give the chunks of a slice or block, to be changed."""
         level, start = place

@@ -448,7 +448,12 @@ class WindowTurn:
 
     def outcome(self) -> Outcome:
         """Return what the turn gave."""
-        return Outcome(rows=_together(self.results), late=_together(self.late), dismissed=_together(self.dismissed))
+        return Outcome(
+            rows=_together(self.results),
+            late=_together(self.late),
+            dismissed=_together(self.dismissed),
+            keys=self.ledger.count(),
+        )
 
     def _completed(self, books: pl.DataFrame) -> pl.DataFrame:
         """Add the columns that books from before a change of the job, or folded rows, do not have."""

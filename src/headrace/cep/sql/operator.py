@@ -155,7 +155,15 @@ class MatchRecognizeOperator:
             late=rows.late,
             dismissed=pl.concat(dismissed, how="diagonal") if dismissed else None,
             watermark=held_back,
+            keys=self._keys(kept, memory),
         )
+
+    def _keys(self, kept: pl.DataFrame | None, memory: pl.DataFrame | None) -> int:
+        """Count the keys with rows that are kept, or of which something is remembered."""
+        frames = [frame for frame in (kept, memory) if frame is not None and frame.height]
+        if not frames or not self.key:
+            return len(frames[:1])
+        return pl.concat([frame.select(self.key) for frame in frames]).n_unique()
 
     def _advance(
         self,
