@@ -10,11 +10,14 @@ from headrace.cli.gauges import Gauges, ResultRow
 from headrace.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headrace.broker import Connection
+    from headrace.broker.consumer import Record
     from headrace.events.codec import Codec
     from headrace.events.schemas.records_pb2 import Result
+    from headrace.formats.json import JsonFormat
+    from headrace.stream import Job
 
 
 def row_of(
@@ -58,30 +61,39 @@ def _count(result: Result, keys: Sequence[str]) -> int:
     return 0
 
 
+def plain_rows(reader: JsonFormat, records: list[Record], keys: Sequence[str]) -> list[ResultRow]:
+    """Results that a job writes as JSON, as the view needs them; records that are no windowed results are left out."""
+    from headrace.dashboard.plain_results import read_plain
+
+    frame = read_plain(reader, records)
+    figure = next((name for name, kind in reader.schema.items() if name not in keys and kind.is_integer()), None)
+    return [
+        ResultRow(
+            key=", ".join(str(row[name]) for name in keys if name in row) or row["key"] or "",
+            count=row[figure] or 0 if figure else 0,
+            window_end=round(row["window_end"].timestamp() * 1e6),
+            published=round(row["kafka_timestamp"].timestamp() * 1e6),
+            on_time=row["pane_timing"] in {None, "", "on_time"},
+        )
+        for row in frame.iter_rows(named=True)
+        if row["window_end"] is not None and not row["is_retraction"]
+    ]
+
+
 class ResultReader:
     """Reads new results in a thread of its own and hands them to the gauges.
 
     Args:
         connection: Where.
-        topic: The result topic.
+        job: Whose results.
         gauges: Who wants them.
-        keys: The columns that are the key.
         places: Whether the key is a map cell.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        topic: str,
-        gauges: Gauges,
-        *,
-        keys: Sequence[str] = ("cell",),
-        places: bool = True,
-    ) -> None:
-        self._keys = tuple(keys)
+    def __init__(self, connection: Connection, job: Job, gauges: Gauges, *, places: bool = True) -> None:
+        self._job = job
         self._places = places
         self._connection = connection
-        self._topic = topic
         self._gauges = gauges
         self._stop = threading.Event()
         self._problem: BrokerError | None = None
@@ -100,17 +112,31 @@ class ResultReader:
 
     def _read(self) -> None:
         from headrace.broker.consumer import Consumer
+
+        rows_of = self._rows_of()
+        try:
+            with Consumer(self._connection, [self._job.result_topic], start="end", follow=True) as consumer:
+                while not self._stop.is_set():
+                    self._gauges.results(rows_of(consumer.read(timeout=0.2)), now=time.monotonic())
+        except BrokerError as problem:
+            self._problem = problem
+
+    def _rows_of(self) -> Callable[[list[Record]], list[ResultRow]]:
+        """How records become rows, by the format in which the job writes."""
+        pipeline = self._job.pipeline
+        keys = pipeline.result_keys
+        if self._job.format is not None:
+            from headrace.dashboard.plain_results import plain_reader
+
+            plain = plain_reader(self._job.format, pipeline.schema)
+            # Results of other formats are on their topic, and not in this view.
+            return lambda records: [] if plain is None or not records else plain_rows(plain, records, keys)
         from headrace.events.codec import Codec
 
         codec = Codec()
-        try:
-            with Consumer(self._connection, [self._topic], start="end", follow=True) as consumer:
-                while not self._stop.is_set():
-                    records = consumer.read(timeout=0.2)
-                    rows = (
-                        row_of(codec, record.value, record.timestamp, keys=self._keys, places=self._places)
-                        for record in records
-                    )
-                    self._gauges.results([row for row in rows if row is not None], now=time.monotonic())
-        except BrokerError as problem:
-            self._problem = problem
+
+        def enveloped(records: list[Record]) -> list[ResultRow]:
+            rows = (row_of(codec, each.value, each.timestamp, keys=keys, places=self._places) for each in records)
+            return [row for row in rows if row is not None]
+
+        return enveloped

@@ -1,7 +1,8 @@
 """Sample data of a project: files `sample/TOPIC.jsonl`, sent as if they happened now, over and over.
 
-A line is a JSON object with `event_time` in ISO 8601 and the columns of the topic. The gaps between the lines are kept.
-A topic is written as its job reads it: in the envelope, or in the format that the job declares.
+A line is a JSON object: the columns of an event, with its time where the format of the topic has it, or as `event_time`
+where that is outside of the value (the envelope, a header, Kafka's timestamp). A topic of JSON has its records as they
+are. The gaps between the lines are kept.
 """
 
 from __future__ import annotations
@@ -11,21 +12,23 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import ConfigError, HeadraceError
+from headrace.errors import ConfigError, HeadraceError, SchemaError
 
 if TYPE_CHECKING:
     from headrace.broker import Connection
+    from headrace.broker.producer import Headers
+    from headrace.formats.times import EventTime
     from headrace.stream import Job
+    from headrace.stream.plan import TopicSource
 
 DIRECTORY = "sample"
 #: Between the last line of a file and the first of its next round.
 _PAUSE = 1_000_000
-_TIMES = ("event_time", "ingestion_time")
-_HINT = 'Write a JSON object per line: {"event_time": "2026-01-01T12:00:00Z", "depot": "north"}'
+_EVENT_TIME = "event_time"
+_MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 @dataclass(frozen=True)
@@ -33,100 +36,182 @@ class Sample:
     """The sample data of one topic.
 
     Args:
-        topic: The topic.
-        source: What the job reads there, a `TopicSource`.
+        source: The topic, as the job reads it.
         times: Event times in microseconds, in order.
-        rows: The columns of each event.
+        rows: The object of each line.
     """
 
-    topic: str
-    source: Any
+    source: TopicSource
     times: tuple[int, ...]
     rows: tuple[dict[str, Any], ...]
 
-    def values(self, numbers: Sequence[int], shift: int, now: int) -> list[bytes]:
-        """Give events as the values of records.
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self.source.topic
+
+    def record(self, number: int, shift: int, now: int) -> tuple[bytes, Headers | None]:
+        """Give the value and the headers of a record.
 
         Args:
-            numbers: Which ones.
-            shift: What to add to their times.
-            now: When they are taken in.
+            number: Which line.
+            shift: What to add to its time.
+            now: When it is taken in.
         """
-        form = getattr(self.source, "format", None)
-        if form is not None:
-            return [_formatted(form, self.rows[number], self.times[number] + shift) for number in numbers]
-        return self._enveloped(
-            [self.rows[number] for number in numbers], [self.times[each] + shift for each in numbers], now
-        )
+        at, row = self.times[number] + shift, self.rows[number]
+        moment = _time_of(self.source)
+        headers = None
+        if moment is not None and moment.place == "field":
+            row = _with(row, moment.path, _written(moment, at, like=_at(row, moment.path)))
+        else:
+            row = {name: value for name, value in row.items() if name != _EVENT_TIME}
+            if moment is not None and moment.place == "header":
+                headers = [(moment.path[0], str(_written(moment, at, like="")).encode())]
+        if self.source.format.name == "json":
+            return json.dumps(row, ensure_ascii=False).encode(), headers
+        return self._encoded(row, at, now), headers
 
-    def _enveloped(self, rows: list[dict[str, Any]], times: list[int], now: int) -> list[bytes]:
+    def _encoded(self, row: dict[str, Any], at: int, now: int) -> bytes:
         import polars as pl
 
-        from headrace.events import Codec
+        form = self.source.format
+        columns: dict[str, Any] = dict(form.schema)
+        frame = pl.DataFrame({name: [row.get(name)] for name in columns}, schema=columns)
+        if form.name == "envelope":
+            times = [pl.lit(each).cast(pl.Datetime("us", "UTC")) for each in (at, now)]
+            frame = frame.with_columns(times[0].alias(_EVENT_TIME), times[1].alias("ingestion_time"))
+        value: bytes = form.encode(frame)[0].as_py()
+        return value
 
-        instant = pl.Datetime("us", "UTC")
-        columns = {name: kind for name, kind in self.source.schema.items() if name not in _TIMES}
-        frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in columns}, schema=columns).with_columns(
-            event_time=pl.Series(times).cast(instant), ingestion_time=pl.lit(now).cast(instant)
-        )
-        values: list[bytes] = Codec().encode(frame, self.source.type_name).to_pylist()
-        return values
+
+def _time_of(source: TopicSource) -> EventTime | None:
+    """Where the format has the time of an event; None for the envelope, which has it beside the columns."""
+    from headrace.formats.times import EventTime
+
+    found = getattr(source.format, "time", None)
+    return found if isinstance(found, EventTime) else None
 
 
-def _formatted(form: Any, row: dict[str, Any], at: int) -> bytes:
-    """Write a row in a format, with its time where the format looks for it."""
+def _at(row: dict[str, Any], path: Sequence[str]) -> Any:
+    from headrace.formats.times import nested
+
+    return nested(row, tuple(path))
+
+
+def _with(row: dict[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
+    """Give an object with another value at a path.
+
+    >>> _with({"meta": {"at": 1, "by": "x"}}, ("meta", "at"), 2)
+    {'meta': {'at': 2, 'by': 'x'}}
+    """
+    first, *rest = path
+    return {**row, first: _with(row[first], rest, value) if rest else value}
+
+
+def _written(moment: EventTime, at: int, *, like: object) -> object:
+    """Write a time as its topic has it.
+
+    Args:
+        moment: How.
+        at: Microseconds since 1970.
+        like: A time of the topic: a count may be a number or a text there, whole or not.
+    """
     import polars as pl
 
-    whole = json.loads(json.dumps(row))
-    event_time = getattr(form, "time", None)
-    if event_time is not None and event_time.place == "field":
-        inner = whole
-        for name in event_time.path[:-1]:
-            inner = inner.setdefault(name, {})
-        inner[event_time.path[-1]] = _time_text(at, event_time)
-    if form.name == "json":
-        return json.dumps(whole).encode()
-    value: bytes = form.encode(pl.DataFrame([whole]))[0].as_py()
-    return value
+    from headrace.formats.times import ISO
 
-
-def _time_text(at: int, event_time: Any) -> object:
-    if event_time.is_epoch:
-        return at * 1000 // {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}[event_time.pattern]
-    return datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="microseconds")
+    if moment.pattern == "ns":
+        count: float = at * 1_000
+    elif moment.is_epoch:
+        whole = not isinstance(like, float)
+        count = at // _MICROS[moment.pattern] if whole else at / _MICROS[moment.pattern]
+    else:
+        instant = pl.Series([at]).cast(pl.Datetime("us", "UTC"))
+        if moment.pattern == ISO:
+            return instant.dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")[0]
+        return instant.dt.convert_time_zone(moment.zone).dt.strftime(moment.pattern)[0]
+    return str(count) if isinstance(like, str) else count
 
 
 def find_samples(project: Path, jobs: Sequence[Job]) -> list[Sample]:
     """Read the sample data of the topics that jobs read.
 
     Raises:
-        ConfigError: A line is no event.
+        ConfigError: A line is no event of its topic.
     """
+    from headrace.stream.plan import TopicSource
+
     found = {}
     for job in jobs:
         for entry in job.pipeline.entries:
-            path = project / DIRECTORY / f"{entry.source.name}.jsonl"
-            if path.is_file() and entry.source.name in job.sources:
-                found[entry.source.name] = _read(path, entry.source)
+            if isinstance(entry.source, TopicSource):
+                path = project / DIRECTORY / f"{entry.source.topic}.jsonl"
+                if path.is_file() and entry.source.topic not in found:
+                    found[entry.source.topic] = _read(path, entry.source)
     return list(found.values())
 
 
-def _read(path: Path, source: Any) -> Sample:
+def _read(path: Path, source: TopicSource) -> Sample:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"cannot read {path}: {problem}", hint="Sample data are lines of JSON in UTF-8.") from problem
+    moment = _time_of(source)
+    place = moment.path if moment is not None and moment.place == "field" else (_EVENT_TIME,)
+    hint = f"Write a JSON object per line, its time in {'.'.join(place)}, with: {', '.join(source.format.schema)}."
     events: list[tuple[int, dict[str, Any]]] = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            at = datetime.fromisoformat(row.pop("event_time"))
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
-            raise ConfigError(f"{path}:{number} is no sample event: {problem}", hint=_HINT) from problem
-        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
-        events.append((round(at.timestamp() * 1e6), row))
+        except (ValueError, RecursionError) as problem:
+            raise ConfigError(f"{path}:{number} is no JSON: {problem}", hint=hint) from problem
+        at = _micros(moment, _at(row, place)) if isinstance(row, dict) else None
+        if at is None:
+            what = "no object" if not isinstance(row, dict) else f"without a time in {'.'.join(place)}"
+            raise ConfigError(f"{path}:{number} is {what}", hint=hint)
+        _check(Sample(source, (at,), (row,)), f"{path}:{number}", hint)
+        events.append((at, row))
     if not events:
-        raise ConfigError(f"{path} is empty", hint=_HINT)
+        raise ConfigError(f"{path} is empty", hint=hint)
     events.sort(key=lambda event: event[0])
-    return Sample(source.name, source, tuple(at for at, _ in events), tuple(row for _, row in events))
+    return Sample(source, tuple(at for at, _ in events), tuple(row for _, row in events))
+
+
+def _micros(moment: EventTime | None, raw: Any) -> int | None:
+    import polars as pl
+
+    from headrace.formats.times import EventTime
+
+    if not isinstance(raw, str | int | float) or isinstance(raw, bool):
+        return None
+    reader = moment if moment is not None and moment.place == "field" else EventTime()
+    found: int | None = reader.micros(pl.Series([raw]))[0]
+    return found
+
+
+def _check(sample: Sample, where: str, hint: str) -> None:
+    """See that a line can be written to its topic and read back."""
+    import polars as pl
+    import pyarrow as pa
+
+    from headrace.formats import Records
+
+    try:
+        value, headers = sample.record(0, 0, sample.times[0])
+    except (SchemaError, pl.exceptions.PolarsError, TypeError, ValueError) as problem:
+        told = str(problem).split("\n", 1)[0]
+        raise ConfigError(f"{where} does not fit the topic {sample.topic}: {told}", hint=hint) from problem
+    given = [[{"key": name, "value": text} for name, text in headers or ()]]
+    kind = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+    records = Records(
+        pa.array([value], pa.binary()),
+        headers=pa.array(given, kind),
+        timestamps=pa.array([sample.times[0]], pa.timestamp("us", "UTC")),
+    )
+    for rejection in sample.source.format.decode(records).rejections.values():
+        raise ConfigError(f"{where} does not fit the topic {sample.topic}: {rejection.text}", hint=hint)
 
 
 class SampleFeed:
@@ -168,8 +253,9 @@ class SampleFeed:
                         due, places[index] = _due(sample.times, places[index], now - begin)
                         for round_start, numbers in due.items():
                             shift = begin + round_start - sample.times[0]
-                            for value in sample.values(numbers, shift, now):
-                                producer.send(sample.topic, value)
+                            for number in numbers:
+                                value, headers = sample.record(number, shift, now)
+                                producer.send(sample.topic, value, headers=headers)
                     producer.poll()
         except HeadraceError as problem:
             self._problem = problem

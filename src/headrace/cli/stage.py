@@ -198,10 +198,7 @@ class Stage:
             self.children.append(
                 Child("the Spark job", command, log=self.logs / "run.log", on_line=self._heard, grace=CHILD_GRACE)
             )
-            keys = self.shown.pipeline.result_keys
-            self.parts.append(
-                ResultReader(connection, self.shown.result_topic, self.gauges, keys=keys, places=self.places)
-            )
+            self.parts.append(ResultReader(connection, self.shown, self.gauges, places=self.places))
             if dashboard:
                 command = headrace_command(self.options, "dashboard", *self.words, "--json", "-b", connection.bootstrap)
                 log = self.logs / "dashboard.log"

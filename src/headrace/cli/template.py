@@ -1,7 +1,7 @@
 """The files of a new project: a job, its test with scripted time, settings, sample data.
 
-The sample data are lines of JSON, one event each, with `event_time` and the columns of the topic; `headrace dev` sends
-them with their gaps, as if they happened now.
+The sample data are the records of the topic, one JSON object per line; `headrace dev` sends them with their gaps, as if
+they happened now.
 """
 
 from __future__ import annotations
@@ -34,38 +34,39 @@ _JOBS = '''\
 
 import polars as pl
 from headrace import Job, Stream, bounded, tumbling
+from headrace.formats import json
 from headrace.windows import count
 
-scans = Stream.topic("{topic}", schema={{"depot": pl.String, "parcel": pl.String}})
+scans = Stream.topic("{topic}", format=json(schema={{"depot": pl.String, "parcel": pl.String}}, time="scanned_at"))
 
 per_depot = Job(
     "{job}",
     scans.watermark(bounded("2s"), idle_after="10s")
     .key_by("depot")
     .window(tumbling("10s"))
-    .aggregate(scans=count()),
+    .aggregate(scans=count())
+    .select("depot", "scans", "window_start", "window_end"),
     description="Scans per depot, every 10 seconds",
+    format=json(),
 )
 '''
 
 _TEST = '''\
-"""What the jobs answer to events of a script. Time is part of the script; neither Kafka nor Spark is needed."""
+"""What the jobs answer to records of a script. Time is part of the script; neither Kafka nor Spark is needed."""
 
-from datetime import UTC, datetime, timedelta
+import json
 
-import polars as pl
 from headrace.inprocess import Runner
 
 from jobs import per_depot
 
 
-def scans(*rows: tuple[int, str]) -> pl.DataFrame:
-    """Make scans of (second, depot)."""
-    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    times = [noon + timedelta(seconds=second) for second, _ in rows]
-    return pl.DataFrame({{"event_time": times, "depot": [depot for _, depot in rows]}}).with_columns(
-        ingestion_time=pl.col("event_time"), parcel=pl.lit("P-1")
-    )
+def scans(*rows: tuple[int, str]) -> list[bytes]:
+    """Make records as they are on the topic, of (second, depot)."""
+    return [
+        json.dumps({{"scanned_at": f"2026-01-01T12:00:{{second:02}}Z", "depot": depot, "parcel": "P-1"}}).encode()
+        for second, depot in rows
+    ]
 
 
 def test_a_window_is_counted_when_its_time_is_over() -> None:
@@ -82,6 +83,12 @@ def test_a_scan_that_comes_too_late_is_not_lost() -> None:
     late = runner.step(scans((3, "south"))).late
     assert late is not None
     assert late["depot"].to_list() == ["south"]
+
+
+def test_a_record_that_cannot_be_read_is_a_dead_letter() -> None:
+    dead = Runner(per_depot).step([b"no scan"]).dead
+    assert dead is not None
+    assert dead["reason"].to_list() == ["malformed_json"]
 '''
 
 _SETTINGS = """\
@@ -102,14 +109,15 @@ Live answers from event streams, with Headrace.
 | `jobs.py` | the jobs |
 | `tests/test_jobs.py` | their tests, with scripted time |
 | `headrace.toml` | settings, and which files have jobs |
-| `sample/{topic}.jsonl` | sample data: lines of JSON for the topic of that name |
+| `sample/{topic}.jsonl` | sample data: the records of the topic of that name, a line each |
 
     headrace jobs                # what can run
     python -m pytest             # neither Kafka nor Spark is needed
     headrace dev                 # broker, topics, sample data, jobs on Spark, live page; Ctrl-C ends all of it
     headrace tail {job} -f       # the results, in another terminal
 
-With a Kafka of your own:
+The job reads the topic `{topic}` and writes `analytics.{job}`, both in JSON: any Kafka client can fill the one and read
+the other. With a Kafka of your own:
 
     headrace run jobs.py --bootstrap HOST:PORT
 """
@@ -154,6 +162,7 @@ def _sample() -> str:
     for number in range(360):
         at += timedelta(milliseconds=chance.randrange(50, 620))
         (depot,) = chance.choices(["north", "south", "harbour"], [5, 3, 1])
-        row = {"event_time": at.isoformat(timespec="milliseconds"), "depot": depot, "parcel": f"P-{number:04d}"}
+        row = {"scanned_at": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z", "depot": depot}
+        row["parcel"] = f"P-{number:04d}"
         lines.append(json.dumps(row))
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
-"""`preview`: what a stream makes of some rows, to look at in a notebook or a terminal.
+"""`preview`: what a stream makes of some rows or records, to look at in a notebook or a terminal.
 
-The rows arrive in the order in which they are given, a few at a time, so that the watermark moves as it would and rows
+They arrive in the order in which they are given, a few at a time, so that the watermark moves as it would and rows
 that come too late are seen as such. At the end every open window fires.
 """
 
@@ -20,8 +20,8 @@ from headrace.inprocess.runner import Runner
 if TYPE_CHECKING:
     from headrace.stream import Job, Stream
 
-#: Rows as a caller has them: a frame, or records.
-Given: TypeAlias = pl.DataFrame | Sequence[Mapping[str, Any]]
+#: Input as a caller has it: a frame, rows as mappings, or the values of the records of a topic.
+Given: TypeAlias = pl.DataFrame | Sequence[Mapping[str, Any]] | Sequence[bytes]
 
 _INSTANT = pl.Datetime("us", "UTC")
 #: More steps than this take longer than one wants to wait.
@@ -37,16 +37,18 @@ class Preview:
         late: Rows that came after all their windows had expired.
         dismissed: Rows that could not be used, with `reason`.
         outputs: Result rows of a job's further outputs, by name.
+        dead: Records that could not be read, with `reason`, `text` and `value`.
     """
 
     results: pl.DataFrame
     late: pl.DataFrame
     dismissed: pl.DataFrame
     outputs: Mapping[str, pl.DataFrame]
+    dead: pl.DataFrame
 
     def _parts(self) -> dict[str, pl.DataFrame]:
         """Give what is worth showing: the results always, the others where there are any."""
-        named = {"late rows": self.late, "dismissed rows": self.dismissed}
+        named = {"late rows": self.late, "dismissed rows": self.dismissed, "dead letters": self.dead}
         more = {f"results of {name}": frame for name, frame in self.outputs.items()}
         return {"results": self.results, **more, **{name: frame for name, frame in named.items() if frame.height}}
 
@@ -58,7 +60,10 @@ class Preview:
 
 
 def _title(name: str, frame: pl.DataFrame) -> str:
-    return f"{frame.height:,} {name if frame.height != 1 else name.replace('results', 'result').replace('rows', 'row')}"
+    if frame.height == 1:
+        for many, one in (("results", "result"), ("rows", "row"), ("letters", "letter")):
+            name = name.replace(many, one)
+    return f"{frame.height:,} {name}"
 
 
 def preview(stream: Stream | Job, rows: Given | Mapping[str, Given], *, batch: int | None = None) -> Preview:
@@ -66,8 +71,9 @@ def preview(stream: Stream | Job, rows: Given | Mapping[str, Given], *, batch: i
 
     Args:
         stream: What to run.
-        rows: A frame, or records such as `{"event_time": "2026-01-01T12:00:00Z", "depot": "north"}`; by the name of the
-            source where there are several. Columns that are not given are null.
+        rows: A frame, or rows such as `{"event_time": "2026-01-01T12:00:00Z", "depot": "north"}`, where columns that
+            are not given are null; for a topic also the values of its records, as bytes, which its format reads. By
+            the name of the source where there are several.
         batch: How many rows arrive at once; one by one, or in 200 parts if there are more.
 
     Raises:
@@ -87,13 +93,13 @@ def preview(stream: Stream | Job, rows: Given | Mapping[str, Given], *, batch: i
     runner = Runner(stream)
     schemas = {entry.source.name: entry.source.schema for entry in runner.pipeline.entries}
     given = _by_source(rows, list(schemas))
-    frames = {name: _frame(part, schemas[name], name) for name, part in given.items()}
-    size = max((frame.height for frame in frames.values()), default=0)
+    fed = {name: _fed(part, schemas[name], name) for name, part in given.items()}
+    size = max((len(part) for part in fed.values()), default=0)
     chunk = max(1, -(-size // _STEPS)) if batch is None else batch
     if chunk < 1:
         raise PlanError(f"batch is {batch}", hint="Give 1 or more.")
     steps = [
-        runner.step({name: frame.slice(start, chunk) for name, frame in frames.items()})
+        runner.step({name: part[start : start + chunk] for name, part in fed.items()})
         for start in range(0, size, chunk)
     ]
     steps.append(runner.finish())
@@ -102,6 +108,7 @@ def preview(stream: Stream | Job, rows: Given | Mapping[str, Given], *, batch: i
         late=_joined(step.late for step in steps),
         dismissed=_joined(step.dismissed for step in steps),
         outputs={name: pl.concat([step.outputs[name] for step in steps]) for name in steps[-1].outputs},
+        dead=_joined(step.dead for step in steps),
     )
 
 
@@ -124,8 +131,17 @@ def _by_source(rows: Given | Mapping[str, Given], names: list[str]) -> dict[str,
     return {names[0]: rows}
 
 
-def _frame(rows: Given, schema: pl.Schema, name: str) -> pl.DataFrame:
-    frame = rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(list(rows), infer_schema_length=None)
+def _fed(rows: Given, schema: pl.Schema, name: str) -> pl.DataFrame | list[bytes]:
+    """Give rows as a frame, or the values of records as they are."""
+    if isinstance(rows, pl.DataFrame):
+        return _frame(rows, schema, name)
+    values = [row for row in rows if isinstance(row, bytes)]
+    if len(values) == len(rows):
+        return values
+    return _frame(pl.DataFrame(list(rows), infer_schema_length=None), schema, name)
+
+
+def _frame(frame: pl.DataFrame, schema: pl.Schema, name: str) -> pl.DataFrame:
     if EVENT_TIME not in frame.columns:
         raise PlanError(
             f"the rows for {name!r} lack {EVENT_TIME}", hint=f"They need it, and may have: {', '.join(schema)}."
