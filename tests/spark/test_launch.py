@@ -63,45 +63,23 @@ def test_a_script_runs_a_job_and_goes_on_where_it_stopped(bench: Bench, tmp_path
         headrace.run(JOB, bootstrap=bootstrap)
     bench.prepare(JOB, partitions=1)
 
-    def run(events: int) -> Any:
-        """Run until so many events have been read."""
-        stop, read = threading.Event(), 0
+    stop = threading.Event()
 
-        def report(event: RunEvent) -> None:
-            nonlocal read
-            read += event.rows_in if isinstance(event, BatchDone) else 0
-            if read >= events:
-                stop.set()
+    def report(event: RunEvent) -> None:
+        if isinstance(event, BatchDone) and event.results:
+            stop.set()
 
-        return headrace.run(
-            JOB, bootstrap=bootstrap, checkpoint=tmp_path / "state", jars=bench.jars, stop=stop, report=report
-        )
-
+    where: dict[str, Any] = {"bootstrap": bootstrap, "checkpoint": tmp_path / "state", "jars": bench.jars}
     produce(bootstrap, 1, 2, 11)
-    first = run(3)
+    first = headrace.run(JOB, **where, stop=stop, report=report)
     assert (first.events, first.results, first.dead_letters) == (3, 1, 0)
     produce(bootstrap, 12, 3, 25)
-    second = run(3)
+    second = headrace.run(JOB, **where, seconds=2)
     assert (second.events, second.results, second.late) == (3, 1, 1)
     assert [(row["depot"], row["scans"], row["window_end"]) for row in consume(bootstrap, 2)] == [
         ("north", 2, "2026-01-01T12:00:10.000000Z"),
         ("north", 2, "2026-01-01T12:00:20.000000Z"),
     ]
-
-
-def test_it_ends_by_itself_after_some_seconds(bench: Bench, tmp_path: Path) -> None:
-    bench.prepare(JOB, partitions=1)
-    produce(bench.broker.connection.bootstrap, 1)
-    summary = headrace.run(
-        JOB,
-        bootstrap=bench.broker.connection.bootstrap,
-        seconds=1,
-        checkpoint=tmp_path / "state",
-        jars=bench.jars,
-        take_over=True,
-    )
-    assert summary.batches >= 1
-    assert summary.events >= 1
 
 
 def test_no_job_is_refused() -> None:
