@@ -3,7 +3,8 @@
 `Stream` describes what is to be computed, `Job` gives it a name and a result topic. `headrace.inprocess` runs a stream
 in this process, `headrace.spark` on Spark. A first job needs `headrace` for streams, windows and watermarks,
 `headrace.windows` for triggers and aggregates, `headrace.patterns` for patterns, and `headrace.formats` for records
-that others write; `sql` runs MATCH_RECOGNIZE over frames and streams.
+that others write; `sql` runs MATCH_RECOGNIZE over frames and streams. `preview` shows what a stream makes of some rows,
+`run` runs jobs on Spark.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
+    from headrace.inprocess.previews import preview
     from headrace.patterns import Pattern
+    from headrace.spark.launch import run
     from headrace.stream import Display, Job, Output, Stream
     from headrace.stream.sql import sql
     from headrace.time import ascending, bounded, percentile, perfect, punctuated
@@ -28,6 +31,8 @@ __all__ = [
     "Display",
     "Pattern",
     "sql",
+    "preview",
+    "run",
     "ascending",
     "bounded",
     "percentile",
@@ -53,6 +58,8 @@ _HOMES = {
     "Display": "headrace.stream",
     "Pattern": "headrace.patterns",
     "sql": "headrace.stream.sql",
+    "preview": "headrace.inprocess.previews",
+    "run": "headrace.spark.launch",
     "ascending": "headrace.time",
     "bounded": "headrace.time",
     "percentile": "headrace.time",

@@ -146,8 +146,8 @@ def test_a_thread_can_wait_without_signals() -> None:
 
 
 def test_fresh_forgets_broker_data_and_checkpoint_and_nothing_else(tmp_path: Path) -> None:
-    from headrace.cli.demo import _forget
     from headrace.cli.jobs import pick
+    from headrace.cli.stage import forget
     from headrace.config import Settings
 
     settings = Settings.load(environ={"HEADRACE_HOME": str(tmp_path)}, directory=tmp_path)
@@ -156,7 +156,7 @@ def test_fresh_forgets_broker_data_and_checkpoint_and_nothing_else(tmp_path: Pat
     for path in [*kept, *gone]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
-    _forget(settings, pick(["vehicle-distribution"]))
+    forget(settings, pick(["vehicle-distribution"]))
     assert [path.exists() for path in kept] == [True] * 3
     assert [path.exists() for path in gone] == [False] * 2
 

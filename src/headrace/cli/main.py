@@ -21,11 +21,13 @@ from headrace.cli import (
     config,
     dashboard,
     demo,
+    dev,
     doctor,
     evaluate,
     ingest,
     jobs,
     latency,
+    new,
     plugins,
     record,
     replay,
@@ -146,6 +148,8 @@ def _globals(
 
 
 _COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {
+    "new": new.new,
+    "dev": dev.dev,
     "demo": demo.demo,
     "run": run.run,
     "dashboard": dashboard.dashboard,

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.extras import require
 
 EXTRAS: dict[str, tuple[str, ...]] = {
+    "dev": ("dashboard", "spark"),
     "demo": ("dashboard", "spark", "transit"),
     "run": ("spark",),
     "dashboard": ("dashboard",),

@@ -64,12 +64,13 @@ def centre(cell: str) -> str:
     return f"{latitude:.4f}, {longitude:.4f}"
 
 
-def status_line(shown: Snapshot, *, results: bool = True) -> str:
+def status_line(shown: Snapshot, *, results: bool = True, places: bool = True) -> str:
     """Everything in one line.
 
     Args:
         shown: The figures.
         results: Whether somebody reads the results, too, so that latency and busiest cells are known.
+        places: Whether the keys of the results are map cells.
     """
     if shown.batch is None:
         return f"{shown.state}: {shown.detail}" if shown.detail else shown.state
@@ -86,12 +87,14 @@ def status_line(shown: Snapshot, *, results: bool = True) -> str:
     if results:
         busiest = ", ".join(f"{cell} {vehicles}" for cell, vehicles in shown.busiest[:3]) or "-"
         parts.insert(3, f"latency p50 {seconds(shown.latency_p50)} p99 {seconds(shown.latency_p99)}")
-        parts.append(f"busiest {busiest}")
+        parts.append(f"{'busiest' if places else 'largest'} {busiest}")
     line = f"{shown.state}: {', '.join(parts)}"
     return f"MOST INPUT IS REFUSED. {shown.alarm} | {line}" if shown.alarm else line
 
 
-def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "", link: str = "") -> RenderableType:
+def screen(
+    shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "", link: str = "", places: bool = True
+) -> RenderableType:
     """The live view.
 
     Args:
@@ -100,10 +103,16 @@ def screen(shown: Snapshot, *, job: str, footer: Sequence[str], warning: str = "
         footer: Lines below: how to stop, where things are, what to try next.
         warning: Something that the user should know.
         link: Where the live map is, if it is there.
+        places: Whether the keys of the results are map cells.
     """
     parts: list[RenderableType] = [
         Panel(_figures(shown), title=_title(shown, job), title_align="left", border_style="dim"),
-        Panel(_cells(shown), title=_cells_title(shown), title_align="left", border_style="dim"),
+        Panel(
+            _cells(shown, places=places),
+            title=_cells_title(shown, places=places),
+            title_align="left",
+            border_style="dim",
+        ),
     ]
     if shown.alarm:
         # In front of everything: the other figures look fine.
@@ -154,16 +163,18 @@ def _alarm(number: int) -> Text:
     return Text(count(number), style="yellow" if number else "")
 
 
-def _cells_title(shown: Snapshot) -> Text:
+def _cells_title(shown: Snapshot, *, places: bool) -> Text:
     if shown.window_end is None:
-        return Text("busiest cells")
+        return Text("busiest cells" if places else "largest results")
+    if not places:
+        return Text(f"largest results, window until {shown.window_end:%H:%M:%S} UTC: {count(shown.cells)} keys")
     return Text(
         f"busiest cells, window until {shown.window_end:%H:%M:%S} UTC: "
         f"{count(shown.vehicles)} vehicles in {count(shown.cells)} cells"
     )
 
 
-def _cells(shown: Snapshot) -> RenderableType:
+def _cells(shown: Snapshot, *, places: bool) -> RenderableType:
     if not shown.busiest:
         return Text("waiting for the first window to complete ...", style="dim")
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -174,17 +185,18 @@ def _cells(shown: Snapshot) -> RenderableType:
     most = max(vehicles for _, vehicles in shown.busiest)
     for cell, vehicles in shown.busiest:
         bar = "█" * max(1, round(_BAR * vehicles / most)) if vehicles > 0 else ""
-        table.add_row(cell, count(vehicles), Text(bar, style="cyan"), centre(cell))
+        table.add_row(cell, count(vehicles), Text(bar, style="cyan"), centre(cell) if places else "")
     return table
 
 
-def summary(shown: Snapshot, *, elapsed: float, first_result: float | None) -> list[str]:
+def summary(shown: Snapshot, *, elapsed: float, first_result: float | None, places: bool = True) -> list[str]:
     """What happened, for the end.
 
     Args:
         shown: The last figures.
         elapsed: Seconds that it ran.
         first_result: Seconds from the start to the first result, if there was one.
+        places: Whether the keys of the results are map cells.
     """
     lines = [
         f"Ran {elapsed:.0f} s: {count(shown.events)} events in, {count(shown.results)} results out, "
@@ -197,7 +209,7 @@ def summary(shown: Snapshot, *, elapsed: float, first_result: float | None) -> l
             f"First result after {first_result:.1f} s; latency in the last minute: "
             f"p50 {seconds(shown.latency_p50)}, p99 {seconds(shown.latency_p99)}."
         )
-    if shown.busiest:
+    if shown.busiest and places:
         cell, vehicles = shown.busiest[0]
         lines.append(f"Busiest cell: {cell} ({centre(cell)}) with {count(vehicles)} vehicles.")
     return lines

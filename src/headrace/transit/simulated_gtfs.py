@@ -100,7 +100,7 @@ def has_simulated_stop(column: str) -> pl.Expr:
 def _are_simulated(columns: Sequence[pl.Series]) -> pl.Series:
     stops = columns[0]
     # The network takes a while to build, so a worker does it when the first reports come, and not when jobs are listed.
-    known = stops.is_in(_simulated_stops()).fill_null(value=False)
+    known = stops.is_in(_simulated_stops().implode()).fill_null(value=False)
     if not known.all():
         _warn_of_real_vehicles()
     return known
