@@ -42,15 +42,16 @@ import websockets
 from rich.console import Console
 from rich.table import Table
 
-from headrace.broker import EmbeddedBroker, ServerSettings, Topics, TopicSpec
-from headrace.broker.producer import TransactionalProducer
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.events import Codec, Result
+from headrace.kafka import Topics, TopicSpec
+from headrace.kafka.producer import TransactionalProducer
 from headrace.transit.jobs import all_jobs
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection as Pipe
 
-    from headrace.broker import Connection
+    from headrace.kafka import Connection
 
 RESULTS = Path(__file__).parent / "results" / "dashboard.json"
 EVERY = 5.0

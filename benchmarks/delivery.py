@@ -31,19 +31,20 @@ from benchmarks.workload import conditions
 from rich.console import Console
 from rich.table import Table
 
-from headrace.broker import SPARK_CONNECTOR, Consumer, EmbeddedBroker, JarCache, ServerSettings, Topics, TopicSpec
-from headrace.broker.producer import Producer
-from headrace.broker.topics import commit_spec, dead_letter_spec, late_spec
+from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings
 from headrace.events import Codec, VehiclePosition
 from headrace.geo import h3_cell
-from headrace.spark.progress import BatchDone
-from headrace.spark.runner import RunOptions, run_jobs
+from headrace.kafka import Consumer, Topics, TopicSpec
+from headrace.kafka.producer import Producer
+from headrace.kafka.topics import commit_spec, dead_letter_spec, late_spec
+from headrace.spark.run.progress import BatchDone
+from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, latest, sliding, tumbling
 
 if TYPE_CHECKING:
-    from headrace.spark.progress import RunEvent
+    from headrace.spark.run.progress import RunEvent
     from headrace.stream import Delivery
 
 RESULTS = Path(__file__).parent / "results" / "delivery.json"

@@ -29,7 +29,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from headrace.broker import EmbeddedBroker, ServerSettings
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import HeadraceError
 from headrace.evaluate.meter import tree
 from headrace.evaluate.parts import Part, jobs_command, load_command

@@ -39,12 +39,13 @@ from benchmarks.workload import conditions
 from rich.console import Console
 from rich.table import Table
 
-from headrace.broker import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings, Topics
+from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings
 from headrace.events import VehiclePosition
 from headrace.geo import h3_cell
-from headrace.spark.progress import BatchDone
-from headrace.spark.runner import RunOptions, run_jobs
-from headrace.spark.session import spark_settings, start_session
+from headrace.kafka import Topics
+from headrace.spark.run.progress import BatchDone
+from headrace.spark.run.runner import RunOptions, run_jobs
+from headrace.spark.session.session import spark_settings, start_session
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.transit.jobs import all_jobs
@@ -56,7 +57,7 @@ from headrace.windows import count, sliding
 from headrace.windows.sketches import quantile
 
 if TYPE_CHECKING:
-    from headrace.spark.progress import RunEvent
+    from headrace.spark.run.progress import RunEvent
 
 RESULTS = Path(__file__).parent / "results" / "engine.json"
 console = Console()

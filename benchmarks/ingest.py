@@ -35,13 +35,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from headrace.broker import EmbeddedBroker, Producer, ServerSettings, Topics
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.ingest import Cause
 from headrace.ingest.connectors.mqtt import MqttConnector, MqttSettings
 from headrace.ingest.connectors.replay import ReplayConnector, ReplaySettings
 from headrace.ingest.publisher import MqttPublisher, sink
 from headrace.ingest.replay import ReplayPlan
 from headrace.ingest.runner import Ingestion
+from headrace.kafka import Producer, Topics
 from headrace.transit.hfp import HfpProcessor, HfpSettings
 from headrace.transit.simulator.feed import simulate
 from headrace.transit.simulator.fleet import Fleet
@@ -51,9 +52,9 @@ from headrace.transit.topics import input_topics
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.broker import Connection
     from headrace.ingest.connector import Connector
     from headrace.ingest.message import RawMessage
+    from headrace.kafka import Connection
 
 RESULTS = Path(__file__).parent / "results" / "ingest.json"
 START = datetime(2026, 5, 4, 6, tzinfo=UTC)

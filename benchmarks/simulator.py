@@ -40,7 +40,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from headrace.broker import EmbeddedBroker, ServerSettings, Topics
+from headrace.dev import EmbeddedBroker, ServerSettings
+from headrace.kafka import Topics
 from headrace.transit.hfp_writer import written
 from headrace.transit.simulator import Arrivals, Disorder, Fleet
 from headrace.transit.simulator.feed import simulate
@@ -51,8 +52,8 @@ from headrace.transit.topics import VEHICLE_POSITIONS, input_topics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.broker import Connection
-    from headrace.broker.producer import Compression
+    from headrace.kafka import Connection
+    from headrace.kafka.producer import Compression
 
 RESULTS = Path(__file__).parent / "results" / "simulator.json"
 console = Console()

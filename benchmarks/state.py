@@ -31,17 +31,18 @@ from benchmarks.workload import conditions
 from rich.console import Console
 from rich.table import Table
 
-from headrace.broker import SPARK_CONNECTOR, EmbeddedBroker, JarCache, Producer, ServerSettings, Topics, TopicSpec
-from headrace.broker.topics import commit_spec, dead_letter_spec, late_spec
+from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings
 from headrace.events import Codec, VehiclePosition
-from headrace.spark.progress import BatchDone
-from headrace.spark.runner import RunOptions, run_jobs
+from headrace.kafka import Producer, Topics, TopicSpec
+from headrace.kafka.topics import commit_spec, dead_letter_spec, late_spec
+from headrace.spark.run.progress import BatchDone
+from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, latest, tumbling
 
 if TYPE_CHECKING:
-    from headrace.spark.progress import RunEvent
+    from headrace.spark.run.progress import RunEvent
 
 RESULTS = Path(__file__).parent / "results" / "state.json"
 START = 1_772_000_000_000_000

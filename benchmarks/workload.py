@@ -20,21 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from headrace.broker import SPARK_CONNECTOR, JarCache, Producer, Topics, TopicSpec
-from headrace.broker.topics import commit_spec, dead_letter_spec, late_spec
+from headrace.dev import SPARK_CONNECTOR, JarCache
 from headrace.evaluate.meter import tree
 from headrace.evaluate.parity import stream_results, until
 from headrace.events import Codec, Record
 from headrace.inprocess import Runner
-from headrace.spark.progress import BatchDone
-from headrace.spark.runner import RunOptions, run_jobs
+from headrace.kafka import Producer, Topics, TopicSpec
+from headrace.kafka.topics import commit_spec, dead_letter_spec, late_spec
+from headrace.spark.run.progress import BatchDone
+from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.time.instants import instant
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from headrace.broker import EmbeddedBroker
-    from headrace.spark.progress import RunEvent
+    from headrace.dev import EmbeddedBroker
+    from headrace.spark.run.progress import RunEvent
     from headrace.stream import Job, Stream
 
 

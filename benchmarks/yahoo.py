@@ -26,7 +26,7 @@ from benchmarks import workload
 from polars import col
 from rich.console import Console
 
-from headrace.broker import EmbeddedBroker, ServerSettings
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.enrich import table
 from headrace.evaluate.parity import until
 from headrace.stream import Job, Stream

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from chaos.feed import LATE
 from chaos.jobs import BOUND, TOPIC, expected, given, jobs
-from headrace.broker import DEAD_LETTERS, Consumer
 from headrace.events import Codec
+from headrace.kafka import DEAD_LETTERS, Consumer
 from headrace.time.instants import instant
 
 if TYPE_CHECKING:
-    from headrace.broker import Connection
+    from headrace.kafka import Connection
 
 
 @dataclass(frozen=True)

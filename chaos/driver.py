@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chaos.jobs import jobs
-from headrace.broker import SPARK_CONNECTOR, Connection, JarCache
+from headrace.dev import SPARK_CONNECTOR, JarCache
 from headrace.errors import HeadraceError
-from headrace.spark.runner import RunOptions, run_jobs
-from headrace.spark.supervisor import Restarts
+from headrace.kafka import Connection
+from headrace.spark.run.runner import RunOptions, run_jobs
+from headrace.spark.run.supervisor import Restarts
 
 if TYPE_CHECKING:
-    from headrace.spark.progress import RunEvent
+    from headrace.spark.run.progress import RunEvent
 
 
 def main() -> int:

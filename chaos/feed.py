@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from chaos.jobs import START, TOPIC
-from headrace.broker import Connection, Consumer, Topics, TransactionalProducer
 from headrace.events import Codec, VehiclePosition
+from headrace.kafka import Connection, Consumer, Topics, TransactionalProducer
 
 if TYPE_CHECKING:
-    from headrace.broker import Record
+    from headrace.kafka import Record
 
 PARTITIONS = 4
 EVENTS = 12

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from chaos.jobs import jobs
 from chaos.scene import BrokenError, kill
-from headrace.broker import COMMITS
+from headrace.kafka import COMMITS
 
 if TYPE_CHECKING:
     import random
@@ -116,7 +116,7 @@ def feed(scene: Scene, chance: random.Random) -> float:
 
 _HANGING = """
 import sys, time
-from headrace.broker import Connection, TransactionalProducer
+from headrace.kafka import Connection, TransactionalProducer
 producer = TransactionalProducer(Connection(bootstrap=sys.argv[1]), transactional_id="chaos-hanging", timeout=8.0)
 producer.begin()
 for topic in sys.argv[2:]:

@@ -19,10 +19,11 @@ import psutil
 
 from chaos.feed import PARTITIONS
 from chaos.jobs import TOPIC, jobs
-from headrace.broker import EmbeddedBroker, ServerSettings, Topics, TopicSpec
-from headrace.broker.ports import free_port
-from headrace.broker.topics import commit_spec, dead_letter_spec, late_spec
 from headrace.cli.children import Child
+from headrace.dev import EmbeddedBroker, ServerSettings
+from headrace.dev.ports import free_port
+from headrace.kafka import Topics, TopicSpec
+from headrace.kafka.topics import commit_spec, dead_letter_spec, late_spec
 from headrace.time.instants import instant
 
 if TYPE_CHECKING:

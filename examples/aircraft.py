@@ -4,7 +4,7 @@
 
 The CSV file becomes events by a mapping (examples/aircraft/feeds.toml), the events become answers by two jobs of a few
 lines; nothing of Headrace knows about aircraft. With Kafka, `headrace ingest examples/aircraft/feeds.toml` feeds the
-topic `input.aircraft`, and the same two jobs run on Spark: `headrace.spark.runner.run_jobs([density, descents], ...)`.
+topic `input.aircraft`, and the same two jobs run on Spark: `headrace.spark.run_jobs([density, descents], ...)`.
 
 The states are made up: forty flights over southern Finland in ten minutes, a position every 10 s; two of them go down
 far faster than anybody flies an approach.

@@ -24,7 +24,7 @@ from benchmarks.nexmark.reference import Rows, answers, shown
 from rich.console import Console
 from rich.table import Table
 
-from headrace.broker import EmbeddedBroker, ServerSettings
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.evaluate.parity import until
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from benchmarks.peers import build, flink, latency, native
 from rich.console import Console
 from rich.table import Table
 
-from headrace.broker import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings, Topics
+from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings
+from headrace.kafka import Topics
 from headrace.transit.jobs import all_jobs
 from headrace.transit.topics import topics
 

@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from headrace.broker import JarCache, find_java, ivy
-from headrace.broker.ivy import Coordinate
-from headrace.broker.jars import Jar, read_lock
-from headrace.broker.lock import render
+from headrace.dev import JarCache, find_java, ivy
+from headrace.dev.ivy import Coordinate
+from headrace.dev.jars import Jar, read_lock
+from headrace.dev.lock import render
 from headrace.errors import EnvironmentProblem
 
 HERE = Path(__file__).parent
@@ -50,7 +50,7 @@ def lock() -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-peers-") as work:
         found = ivy.fetch_with_dependencies([Coordinate.parse(root) for root in ROOTS], Path(work) / "ivy")
         jars = [_pin(coordinate, path) for coordinate, path in sorted(found.items())]
-    text = render({"flink": jars}).replace("headrace.broker.lock", "benchmarks.peers.build")
+    text = render({"flink": jars}).replace("headrace.dev.lock", "benchmarks.peers.build")
     LOCK.write_text(text.replace("Every jar that Headrace uses", "Every jar of the Flink jobs"), "utf-8")
 
 

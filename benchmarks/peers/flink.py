@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from benchmarks.peers.build import class_path
 
-from headrace.broker import Topics, TopicSpec, find_java
+from headrace.dev import find_java
 from headrace.evaluate.parts import Part
+from headrace.kafka import Topics, TopicSpec
 from headrace.transit.topics import VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 #: What Flink asks for on Java 17.
 _OPEN = (

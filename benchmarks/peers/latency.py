@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.peers import flink
 
-from headrace.broker import EmbeddedBroker, ServerSettings, Topics
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.evaluate import measures
 from headrace.evaluate.judgement import judge_load
 from headrace.evaluate.meter import Meter, mean_cores
 from headrace.evaluate.parts import Part, jobs_command, load_command
 from headrace.evaluate.plan import BASE
 from headrace.evaluate.visibility import ResultWatch
+from headrace.kafka import Topics
 from headrace.observe.probe import wall
 from headrace.transit.jobs import all_jobs
 from headrace.transit.topics import topics

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from headrace.broker import Topics, TopicSpec
 from headrace.events import Codec, VehiclePosition
 from headrace.geo import h3_cell
+from headrace.kafka import Topics, TopicSpec
 from headrace.transit.topics import VEHICLE_POSITIONS
 
 if TYPE_CHECKING:

@@ -12,11 +12,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headrace.moved import find_moved_modules
+
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
     from headrace.inprocess.previews import preview
     from headrace.patterns import Pattern
-    from headrace.spark.launch import run
+    from headrace.spark.run.launch import run
     from headrace.stream import Display, Job, Output, Stream
     from headrace.stream.sql import sql
     from headrace.time import ascending, bounded, percentile, perfect, punctuated
@@ -59,7 +61,7 @@ _HOMES = {
     "Pattern": "headrace.patterns",
     "sql": "headrace.stream.sql",
     "preview": "headrace.inprocess.previews",
-    "run": "headrace.spark.launch",
+    "run": "headrace.spark.run.launch",
     "ascending": "headrace.time",
     "bounded": "headrace.time",
     "percentile": "headrace.time",
@@ -74,6 +76,8 @@ _HOMES = {
     "punctuation": "headrace.windows",
     "HeadraceError": "headrace.errors",
 }
+
+find_moved_modules()
 
 
 def __getattr__(name: str) -> Any:

@@ -62,7 +62,7 @@ def require(*extras: str, by: str) -> None:
     Raises:
         MissingExtraError: One is not; the message names the modules, the hint the command.
 
-    >>> require("kafka", by="headrace.broker")
+    >>> require("kafka", by="headrace.kafka")
     """
     lacking = {extra: modules for extra in extras if (modules := missing(extra))}
     if not lacking:

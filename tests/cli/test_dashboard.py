@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Cli
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -33,7 +33,7 @@ class Demo:
     """A demo in a home of its own, whose processes can be told from all others by a mark in their environment."""
 
     def __init__(self, home: Path) -> None:
-        from headrace.broker.jars import default_directory
+        from headrace.dev.jars import default_directory
 
         self.home = home
         self.mark = uuid.uuid4().hex

@@ -47,7 +47,7 @@ def exchange(bootstrap: str) -> list[dict[str, Any]]:
 
 
 def test_a_new_project_shows_its_results_and_ends_with_ctrl_c(tmp_path: Path) -> None:
-    from headrace.broker.jars import default_directory
+    from headrace.dev.jars import default_directory
 
     mark = uuid.uuid4().hex
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HEADRACE_")} | {

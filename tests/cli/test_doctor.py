@@ -58,7 +58,7 @@ def test_java_too_old_fails_with_what_to_do(home: Path) -> None:
 
 
 def test_a_damaged_jar_fails(home: Path) -> None:
-    from headrace.broker.jars import EMBEDDED_BROKER, pinned
+    from headrace.dev.jars import EMBEDDED_BROKER, pinned
 
     here = settings(home)
     here.paths.jars.mkdir(parents=True)

@@ -16,14 +16,14 @@ from typing import Any
 
 import psutil
 import pytest
+from headrace.events.schemas.transit_pb2 import VehiclePosition
 from typer.testing import CliRunner, Result
 
-from headrace.broker import Connection
-from headrace.broker.producer import Producer
 from headrace.cli.main import app
 from headrace.errors import ExitCode
 from headrace.events import Codec
-from headrace.events.schemas.transit_pb2 import VehiclePosition
+from headrace.kafka import Connection
+from headrace.kafka.producer import Producer
 
 pytestmark = [pytest.mark.broker]
 
@@ -38,7 +38,7 @@ def kafka_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(kafka_home: Path) -> dict[str, str]:
-    from headrace.broker.jars import default_directory
+    from headrace.dev.jars import default_directory
 
     jars = os.environ.get("HEADRACE_PATHS__JARS") or str(default_directory())
     return {

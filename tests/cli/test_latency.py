@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.broker import Topics
 from headrace.cli.topics import make_topics
+from headrace.kafka import Topics
 from headrace.transit.jobs import all_jobs
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Cli
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 
 @pytest.mark.broker

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from headrace.spark.delivery import author_name
-from headrace.spark.ownership import owner_id
+from headrace.spark.output.delivery import author_name
+from headrace.spark.output.ownership import owner_id
 from headrace.stream.job import DELIVERIES
 
 if TYPE_CHECKING:

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+from headrace.events.schemas.transit_pb2 import StopEvent, VehiclePosition
 
-from headrace.broker import Topics
-from headrace.broker.producer import Producer
-from headrace.broker.topics import TopicSpec
 from headrace.cli.options import UsageError
 from headrace.errors import ExitCode
 from headrace.events import Codec
-from headrace.events.schemas.transit_pb2 import StopEvent, VehiclePosition
+from headrace.kafka import Topics
+from headrace.kafka.producer import Producer
+from headrace.kafka.topics import TopicSpec
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker]
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from headrace.cli.main import app
 from headrace.engine import MemorySegments
 from headrace.engine.group import Arrivals, Group, Seen, Timekeeping
-from headrace.spark.standing import StandingFile
+from headrace.spark.checkpoint.watermarks_file import StandingFile
 from headrace.time import bounded
 from headrace.time.instants import INSTANT
 from headrace.windows import WindowOperator, count, tumbling

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from headrace.broker import Topics, TopicSpec
-from headrace.broker.producer import TransactionalProducer
 from headrace.cep import Pattern
 from headrace.cep.measures import last
 from headrace.dashboard.board import MOST_AHEAD
 from headrace.dashboard.server import Dashboard, DashboardOptions, listen, serve
 from headrace.events import Codec, Result, VehiclePosition
 from headrace.geo import h3_cell
+from headrace.kafka import Topics, TopicSpec
+from headrace.kafka.producer import TransactionalProducer
 from headrace.stream import Display, Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, latest, mean, quantile, sliding
@@ -28,8 +28,8 @@ from headrace.windows import count, latest, mean, quantile, sliding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.broker import Connection
     from headrace.dashboard.pages import Pages
+    from headrace.kafka import Connection
 
 #: Three neighbours in the middle of Helsinki, as numbers and as texts.
 CELLS = (617294884144414719, 617294884143366143, 617294884143103999)

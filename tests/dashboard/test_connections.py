@@ -14,15 +14,15 @@ import pytest
 import websockets.sync.client
 from tests.dashboard.city import CELLS, Hand, fresh, serving, until, vehicles_job, window_end
 
-from headrace.broker import Connection
 from headrace.dashboard import connections as connections_module
 from headrace.dashboard import viewers as viewers_module
 from headrace.dashboard.access import Access
 from headrace.dashboard.connections import Connections
 from headrace.dashboard.server import DashboardOptions
+from headrace.kafka import Connection
 
 if TYPE_CHECKING:
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 NOWHERE = Connection(bootstrap="127.0.0.1:1")
 TOKEN = "a-token-of-some-length"

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from headrace.broker.consumer import Record
 from headrace.dashboard.cleaning import clean
 from headrace.dashboard.declaration import declare
 from headrace.dashboard.plain_results import plain_reader, read_plain
 from headrace.formats import csv, json
+from headrace.kafka.consumer import Record
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling

@@ -10,11 +10,11 @@ import pytest
 from tests.dashboard.city import SECOND, Hand, delays_job, fresh, serving, vehicles_job
 from tests.dashboard.viewer import watching
 
-from headrace.spark.progress import BatchDone, JobChange, StateChange
-from headrace.spark.publishing import ProgressTopic
+from headrace.spark.run.progress import BatchDone, JobChange, StateChange
+from headrace.spark.run.publishing import ProgressTopic
 
 if TYPE_CHECKING:
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 pytestmark = pytest.mark.broker
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tests.dashboard.city import Served
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
     from headrace.stream import Job
 
 pytestmark = pytest.mark.broker

@@ -17,10 +17,11 @@ from tests.dashboard.city import (
     window_end,
 )
 
-from headrace.broker import EmbeddedBroker, ServerSettings, Topics, TopicSpec
 from headrace.dashboard.pages import Pages
 from headrace.dashboard.server import listen
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import EnvironmentProblem
+from headrace.kafka import Topics, TopicSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

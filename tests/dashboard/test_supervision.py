@@ -15,8 +15,6 @@ import pytest
 from confluent_kafka import Producer
 from tests.dashboard.city import CELL_TEXTS, CELLS, Hand, fresh, serving, until, vehicles_job, window_end
 
-from headrace.broker import Connection, Topics
-from headrace.broker.consumer import Record
 from headrace.dashboard import reader as reader_module
 from headrace.dashboard.board import Board
 from headrace.dashboard.cleaning import Rows
@@ -27,10 +25,12 @@ from headrace.dashboard.probe import Probe
 from headrace.dashboard.reader import Reader
 from headrace.dashboard.server import Dashboard
 from headrace.dashboard.supervision import Part, Worker, keep_running
-from headrace.spark.publishing import PROGRESS, progress_spec
+from headrace.kafka import Connection, Topics
+from headrace.kafka.consumer import Record
+from headrace.spark.run.publishing import PROGRESS, progress_spec
 
 if TYPE_CHECKING:
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 NOWHERE = Connection(bootstrap="127.0.0.1:1")
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.broker import Consumer, Topics, TopicSpec, TransactionalProducer
 from headrace.cli.topics import make_topics
 from headrace.errors import JobError
 from headrace.evaluate.meter import OTHERS, Meter, mean_cores, most_memory
@@ -21,6 +20,7 @@ from headrace.evaluate.parts import Part, load_command
 from headrace.evaluate.sizes import bytes_per_event
 from headrace.evaluate.visibility import ResultWatch
 from headrace.events import Codec, Result
+from headrace.kafka import Consumer, Topics, TopicSpec, TransactionalProducer
 from headrace.transit.jobs import all_jobs
 from headrace.transit.topics import VEHICLE_POSITIONS
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 
 def until(done: Callable[[], bool], *, seconds: float = 30) -> None:

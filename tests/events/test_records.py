@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.ranges import Chunk
 from headrace.errors import PlanError, SchemaError
 from headrace.events import Codec, Column, Record, Result
 from headrace.events.codec import MAX_VALUE_BYTES
-from headrace.spark.arrow_stage import ArrowStage
+from headrace.kafka.ranges import Chunk
+from headrace.spark.source.arrow_stage import ArrowStage
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling

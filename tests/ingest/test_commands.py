@@ -20,7 +20,7 @@ from headrace.ingest.recording import Recording, format_line
 if TYPE_CHECKING:
     from tests.ingest.conftest import Mosquitto
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def test_a_check_tries_every_feed_and_tells_what_becomes_of_it(home: Path) -> No
 def test_a_mapping_brings_records_to_kafka(home: Path, broker: EmbeddedBroker) -> None:
     import polars as pl
 
-    from headrace.broker import Consumer
     from headrace.events import Codec, Record
+    from headrace.kafka import Consumer
 
     (home / "parcels.csv").write_text("at,parcel,grams\n10,p1,250\n11,p2,x\n12,p1,300\n")
     path = home / "feeds.toml"
@@ -173,7 +173,7 @@ def test_the_fleet_into_a_file_and_back(home: Path) -> None:
 def test_the_fleet_over_mqtt_to_kafka_with_metrics(home: Path, mosquitto: Mosquitto, broker: EmbeddedBroker) -> None:
     import httpx
 
-    from headrace.broker.ports import free_port
+    from headrace.dev.ports import free_port
 
     path = home / "feeds.toml"
     path.write_text(

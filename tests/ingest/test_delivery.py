@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 import pytest
 
-from headrace.broker import Consumer, Topics, TopicSpec
 from headrace.events import Codec, Record
 from headrace.ingest import RawMessage
 from headrace.ingest.publisher import MqttPublisher
 from headrace.inprocess import Runner
+from headrace.kafka import Consumer, Topics, TopicSpec
 from headrace.stream import Stream
 from headrace.time import bounded
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.ingest.conftest import Mosquitto
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 pytestmark = pytest.mark.broker
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from headrace.broker import EmbeddedBroker
-    from headrace.broker.producer import Headers
+    from headrace.dev import EmbeddedBroker
+    from headrace.kafka.producer import Headers
 
 ARRIVAL = 1_707_841_980_000_000
 
@@ -173,7 +173,7 @@ def test_json_events_are_marked() -> None:
 
 @pytest.mark.broker
 def test_what_is_in_the_file_is_in_kafka_in_order(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    from headrace.broker import Consumer, Producer, Topics
+    from headrace.kafka import Consumer, Producer, Topics
 
     Topics(broker.connection).ensure(input_topics())
     feed = f"replay-{tmp_path.name}"

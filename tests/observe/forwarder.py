@@ -14,8 +14,8 @@ import time
 import h3
 import polars as pl
 
-from headrace.broker import Connection, Consumer, Producer
 from headrace.events import Codec, Event, LateEvent, Result, VehiclePosition
+from headrace.kafka import Connection, Consumer, Producer
 from headrace.observe.places import RESOLUTION
 from headrace.observe.probe import LANES, ends, wall
 from headrace.observe.recognition import marker_of

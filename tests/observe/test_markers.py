@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.broker import Record
 from headrace.config import Settings
 from headrace.errors import PlanError
 from headrace.events import Codec, Result, StopEvent, VehiclePosition
 from headrace.inprocess import Runner
+from headrace.kafka import Record
 from headrace.observe.recognition import MARKERS, recognise
 from headrace.time.instants import instant
 from headrace.transit.gtfs import final_stops

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.broker import Consumer, Topics, TopicSpec, late_spec
 from headrace.errors import BrokerError, PlanError
 from headrace.events import Codec, VehiclePosition
+from headrace.kafka import Consumer, Topics, TopicSpec, late_spec
 from headrace.observe.latency import latency_report
 from headrace.observe.places import marker_place
 from headrace.observe.probe import LANES, MarkerEvent, Probe, fresh_number, schedule, wall
@@ -26,7 +26,7 @@ from headrace.observe.tracker import Tracker
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 MS = 1_000
 S = 1_000_000
@@ -151,7 +151,7 @@ def test_a_topic_that_is_missing_is_told_at_once(broker: EmbeddedBroker) -> None
 
 @pytest.mark.parametrize(("recipes", "every", "words"), [([], S, "no job"), ([OnePosition("a")], 10, "every 10 us")])
 def test_what_makes_no_sense_is_refused(recipes: list[OnePosition], every: int, words: str) -> None:
-    from headrace.broker import Connection
+    from headrace.kafka import Connection
 
     with pytest.raises(PlanError, match=words):
         Probe(Connection(bootstrap="127.0.0.1:1"), recipes, Tracker(), every=every)

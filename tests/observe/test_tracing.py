@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.events import Codec, VehiclePosition
 from headrace.inprocess import Runner
-from headrace.spark.exchange import Parcel
-from headrace.spark.records import Writer
+from headrace.spark.output.records import Writer
+from headrace.spark.source.exchange import Parcel
 from headrace.time.instants import instant
 from headrace.transit.jobs import all_jobs
 from headrace.transit.markers import recipe_of

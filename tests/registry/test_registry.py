@@ -112,10 +112,10 @@ def test_of_two_packages_with_a_job_of_one_name_the_second_is_refused(tmp_path: 
 
 
 def test_topics_of_a_package_are_listed(tmp_path: Path) -> None:
-    from headrace.broker.job_topics import declared_sources
+    from headrace.kafka.job_topics import declared_sources
 
     Path("parcels_topics.py").write_text(
-        "from headrace.broker import TopicSpec\nscans = TopicSpec(name='scans', partitions=7)\n"
+        "from headrace.kafka import TopicSpec\nscans = TopicSpec(name='scans', partitions=7)\n"
     )
     package(tmp_path, "parcels", "parcels_topics:scans", group="headrace.topics")
     sys.path.insert(0, str(tmp_path))

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.broker import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings, Topics
-from headrace.broker.consumer import Consumer
-from headrace.broker.producer import Producer
-from headrace.broker.topics import TopicSpec, commit_spec, dead_letter_spec, late_spec
+from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings
 from headrace.events import Codec
-from headrace.spark.batch import run_batch
-from headrace.spark.progress import BatchDone
-from headrace.spark.runner import RunOptions, run_jobs
-from headrace.spark.session import spark_settings, start_session
+from headrace.kafka import Topics
+from headrace.kafka.consumer import Consumer
+from headrace.kafka.producer import Producer
+from headrace.kafka.topics import TopicSpec, commit_spec, dead_letter_spec, late_spec
+from headrace.spark.run.batch import run_batch
+from headrace.spark.run.progress import BatchDone
+from headrace.spark.run.runner import RunOptions, run_jobs
+from headrace.spark.session.session import spark_settings, start_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from headrace.spark.batch import Answer
-    from headrace.spark.progress import RunEvent
+    from headrace.spark.run.batch import Answer
+    from headrace.spark.run.progress import RunEvent
     from headrace.stream import Job
 
 

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from headrace.broker.producer import Producer
-from headrace.broker.topics import Topics
 from headrace.events import Codec, VehiclePosition
+from headrace.kafka.producer import Producer
+from headrace.kafka.topics import Topics
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
@@ -21,8 +21,8 @@ from headrace.windows import count, tumbling
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench
 
-    from headrace.broker import Connection
-    from headrace.spark.progress import RunEvent
+    from headrace.kafka import Connection
+    from headrace.spark.run.progress import RunEvent
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

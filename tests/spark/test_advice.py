@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.spark.advice import Advice, AdviceFile
+from headrace.spark.source.advice import Advice, AdviceFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.broker import Topics, TopicSpec
-from headrace.broker.producer import Producer
-from headrace.broker.ranges import CHUNK_BYTES, Range, RangeReader
-from headrace.spark.advice import Advice, AdviceFile
-from headrace.spark.kafka_source import KafkaPlan, KafkaStreamReader
-from headrace.spark.packed import Packed
+from headrace.kafka import Topics, TopicSpec
+from headrace.kafka.producer import Producer
+from headrace.kafka.ranges import CHUNK_BYTES, Range, RangeReader
+from headrace.spark.source.advice import Advice, AdviceFile
+from headrace.spark.source.kafka_source import KafkaPlan, KafkaStreamReader
+from headrace.spark.stages.shipping import Packed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 pytestmark = pytest.mark.broker
 

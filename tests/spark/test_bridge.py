@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import ConfigError, PlanError
 from headrace.inprocess import run
-from headrace.spark.session import spark_settings, start_session
+from headrace.spark.session.session import spark_settings, start_session
 from headrace.stream import Stream
 from headrace.time import bounded
 from headrace.windows import count, sliding, tumbling

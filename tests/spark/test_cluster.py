@@ -19,8 +19,8 @@ import pytest
 from tests.spark.conftest import Bench
 from tests.transit.reference import answer_of, distribution, rows_of
 
-from headrace.broker import SPARK_CONNECTOR, EmbeddedBroker, GuardedProcess, JarCache, ServerSettings
-from headrace.broker.ports import accepts, free_port
+from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, GuardedProcess, JarCache, ServerSettings
+from headrace.dev.ports import accepts, free_port
 from headrace.events import VehiclePosition
 from headrace.time.instants import instant
 from headrace.transit.jobs import all_jobs

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headrace.broker import Topics, TopicSpec
 from headrace.errors import StateError
 from headrace.events import VehiclePosition
+from headrace.kafka import Topics, TopicSpec
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant

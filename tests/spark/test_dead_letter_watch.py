@@ -16,8 +16,8 @@ from headrace.dashboard.diagnosis import Facts, RunFacts, diagnose
 from headrace.dashboard.progress_record import DeadLetters, read_progress_record
 from headrace.engine.state import frame_to_bytes
 from headrace.events.letters import SCHEMA, Reason, Rejection, dead_letter
-from headrace.spark.dead_letter_watch import MOST_SAMPLE, DeadLetterWatch, Refused, first_refused, printable
-from headrace.spark.progress import BatchDone, DeadLetterAlarm, StateChange
+from headrace.spark.run.dead_letter_watch import MOST_SAMPLE, DeadLetterWatch, Refused, first_refused, printable
+from headrace.spark.run.progress import BatchDone, DeadLetterAlarm, StateChange
 
 FIRST = Refused("malformed: no envelope (input.vehicle-position partition 0 offset 7)", "garbage")
 ALARM = DeadLetterAlarm(True, 0.98, 200, FIRST.reason, FIRST.sample)

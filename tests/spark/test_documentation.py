@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.docs.pages import Page, pages, run_blocks
 
-from headrace.broker import EmbeddedBroker, ServerSettings
+from headrace.dev import EmbeddedBroker, ServerSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

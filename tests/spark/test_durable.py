@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark.durable import make_directory, write_durably
-from headrace.spark.session import spark_settings, start_session
+from headrace.spark.checkpoint.durable_files import make_directory, write_durably
+from headrace.spark.session.session import spark_settings, start_session
 
 
 def test_a_file_is_synced_before_it_gets_its_name_and_the_directory_after_it(

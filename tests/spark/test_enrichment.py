@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Bench
 
-    from headrace.spark.progress import BatchDone
+    from headrace.spark.run.progress import BatchDone
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

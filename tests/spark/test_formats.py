@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import Producer as PlainProducer
 
-from headrace.broker.topics import DEAD_LETTERS
 from headrace.events import VehiclePosition
 from headrace.formats import header_time, json, text
 from headrace.inprocess import Runner
+from headrace.kafka.topics import DEAD_LETTERS
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant

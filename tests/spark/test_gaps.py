@@ -10,16 +10,16 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from headrace.broker import Topics, TopicSpec
-from headrace.broker.producer import Producer
 from headrace.errors import StateError
-from headrace.spark.continuity import accept_loss, check_sources, find_gaps, read_progress, remember_topics
+from headrace.kafka import Topics, TopicSpec
+from headrace.kafka.producer import Producer
+from headrace.spark.checkpoint.continuity import accept_loss, check_sources, find_gaps, read_progress, remember_topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.broker import EmbeddedBroker
-    from headrace.spark.positions import Places
+    from headrace.dev import EmbeddedBroker
+    from headrace.spark.checkpoint.positions import Places
 
 pytestmark = pytest.mark.broker
 

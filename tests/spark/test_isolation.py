@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from headrace.broker import Topics, TopicSpec, commit_spec
 from headrace.errors import BrokerError, FailedJobError
 from headrace.events import VehiclePosition
 from headrace.inprocess import Runner
-from headrace.spark import faults
-from headrace.spark.apart import Order, bring_out
-from headrace.spark.catchup import CatchUp
-from headrace.spark.continuity import BEGINNING
-from headrace.spark.identity import Identity
-from headrace.spark.isolation import StoppedJobs
-from headrace.spark.progress import BatchDone, JobChange, StateChange
-from headrace.spark.runner import RunOptions, _Run, run_jobs
-from headrace.spark.sink import Outgoing
-from headrace.spark.supervisor import Restarts
+from headrace.kafka import Topics, TopicSpec, commit_spec
+from headrace.spark.checkpoint.continuity import BEGINNING
+from headrace.spark.checkpoint.identity import Identity
+from headrace.spark.output.sink import Outgoing
+from headrace.spark.output.task_writer import Order, bring_out
+from headrace.spark.run import faults
+from headrace.spark.run.catchup import CatchUp
+from headrace.spark.run.isolation import StoppedJobs
+from headrace.spark.run.progress import BatchDone, JobChange, StateChange
+from headrace.spark.run.runner import RunOptions, _Run, run_jobs
+from headrace.spark.run.supervisor import Restarts
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Bench
 
-    from headrace.broker import EmbeddedBroker
-    from headrace.spark.progress import RunEvent
+    from headrace.dev import EmbeddedBroker
+    from headrace.spark.run.progress import RunEvent
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -282,7 +282,7 @@ def test_a_job_that_fails_again_in_its_first_batch_keeps_what_it_took_in(
 def test_catching_up_ends_when_the_run_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [reports(0, 20), poisoned(reports(20, 30))]
     stop_alone(bench, parts)
-    monkeypatch.setattr("headrace.spark.catchup.STEP_EVENTS", 50)
+    monkeypatch.setattr("headrace.spark.run.catchup.STEP_EVENTS", 50)
     stop = threading.Event()
     events: list[RunEvent] = []
 

@@ -14,7 +14,7 @@ import headrace
 from headrace import Job, Stream, bounded, tumbling
 from headrace.errors import BrokerError, PlanError
 from headrace.formats import json as json_format
-from headrace.spark.progress import BatchDone
+from headrace.spark.run.progress import BatchDone
 from headrace.windows import count
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Bench
 
-    from headrace.spark.progress import RunEvent
+    from headrace.spark.run.progress import RunEvent
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

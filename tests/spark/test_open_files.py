@@ -11,8 +11,8 @@ import polars as pl
 import psutil
 import pytest
 
-from headrace.broker.producer import Producer
 from headrace.events import Codec, VehiclePosition
+from headrace.kafka.producer import Producer
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
@@ -20,7 +20,7 @@ from headrace.windows import count, tumbling
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench
 
-    from headrace.spark.progress import BatchDone
+    from headrace.spark.run.progress import BatchDone
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.broker import COMMITS, Consumer, FencedError, Producer, Topics, TopicSpec, commit_spec
 from headrace.errors import BrokerError, HeadraceError, StateError
 from headrace.events import VehiclePosition
-from headrace.spark import apart
-from headrace.spark.apart import Order, bring_out
-from headrace.spark.delivery import Deliveries, author_name
-from headrace.spark.isolation import Attendance
-from headrace.spark.sink import Outgoing
-from headrace.spark.tokens import Token, read_tokens
+from headrace.kafka import COMMITS, Consumer, FencedError, Producer, Topics, TopicSpec, commit_spec
+from headrace.spark.output import task_writer as apart
+from headrace.spark.output.delivery import Deliveries, author_name
+from headrace.spark.output.sink import Outgoing
+from headrace.spark.output.task_writer import Order, bring_out
+from headrace.spark.output.tokens import Token, read_tokens
+from headrace.spark.run.isolation import Attendance
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
 
 if TYPE_CHECKING:
-    from headrace.broker import EmbeddedBroker
-    from headrace.spark.ownership import Owner
+    from headrace.dev import EmbeddedBroker
+    from headrace.spark.output.ownership import Owner
     from headrace.stream import Delivery
 
 pytestmark = pytest.mark.broker

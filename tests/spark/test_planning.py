@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from headrace.engine import MemorySegments
 from headrace.engine.group import Arrivals, Group, Seen
 from headrace.events import Codec, VehiclePosition
-from headrace.spark import kafka_source
-from headrace.spark.arrow_stage import ArrowStage
-from headrace.spark.kafka_source import KafkaPlan, KafkaStreamReader
-from headrace.spark.packed import Packed
+from headrace.spark.source import kafka_source
+from headrace.spark.source.arrow_stage import ArrowStage
+from headrace.spark.source.kafka_source import KafkaPlan, KafkaStreamReader
+from headrace.spark.stages.shipping import Packed
 from headrace.stream import Job, Stream
 from headrace.stream.intake import timekeeping
 from headrace.time import bounded
@@ -27,7 +27,7 @@ from headrace.windows import count, tumbling
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headrace.broker.ranges import Place
+    from headrace.kafka.ranges import Place
 
 SECOND = 1_000_000
 HOUR = 3600

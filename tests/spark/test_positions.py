@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StateError
-from headrace.spark.continuity import Gap, Progress, accept_loss, read_progress, read_span
-from headrace.spark.positions import Position, Span
-from headrace.spark.rewind import find_ahead, find_pending, refuse_old, stops_of, with_end, without
-from headrace.spark.tokens import Token
+from headrace.spark.checkpoint.continuity import Gap, Progress, accept_loss, read_progress, read_span
+from headrace.spark.checkpoint.positions import Position, Span
+from headrace.spark.checkpoint.stale_checkpoint import find_ahead, find_pending, refuse_old, stops_of, with_end, without
+from headrace.spark.output.tokens import Token
 
 
 def _at(first: int, second: int, now: int = 0) -> Position:

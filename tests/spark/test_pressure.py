@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.broker.producer import Producer
 from headrace.events import Codec, VehiclePosition
+from headrace.kafka.producer import Producer
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from headrace.broker import Consumer, Producer, Topics, TopicSpec
-from headrace.broker.jars import default_directory
+from headrace.dev.jars import default_directory
 from headrace.events import Codec, Record
 from headrace.events import Result as ResultMessage
+from headrace.kafka import Consumer, Producer, Topics, TopicSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.events import VehiclePosition
-from headrace.spark.advice import Advice, AdviceFile
-from headrace.spark.kafka_source import KafkaPlan, KafkaStreamReader
-from headrace.spark.packed import Packed
-from headrace.spark.punctuality import Punctuality
+from headrace.spark.source.advice import Advice, AdviceFile
+from headrace.spark.source.batch_timing import Punctuality
+from headrace.spark.source.kafka_source import KafkaPlan, KafkaStreamReader
+from headrace.spark.stages.shipping import Packed
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, session, sliding, tumbling
@@ -19,7 +19,7 @@ from headrace.windows import count, session, sliding, tumbling
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
     from headrace.stream.pipeline import Pipeline
 
 MS = 1_000

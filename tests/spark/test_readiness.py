@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import EnvironmentProblem
-from headrace.spark.session import spark_settings, start_session
+from headrace.spark.session.session import spark_settings, start_session
 from headrace.stream import Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling

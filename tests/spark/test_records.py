@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import PlanError
 from headrace.events import Codec, VehiclePosition
-from headrace.spark.records import Writer
+from headrace.spark.output.records import Writer
 from headrace.stream import Job, Output, Stream
 from headrace.time import bounded
 from headrace.windows import count, top_k, tumbling

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.broker import COMMITS, DEAD_LETTERS, Connection, EmbeddedBroker, ServerSettings, Topics, TopicSpec
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError, JobError, PlanError, StateError
 from headrace.events import VehiclePosition
-from headrace.spark.failure import explain_failure
-from headrace.spark.idempotency import idempotency_keys
-from headrace.spark.identity import claim
-from headrace.spark.runner import RunOptions, run_jobs
+from headrace.kafka import COMMITS, DEAD_LETTERS, Connection, Topics, TopicSpec
+from headrace.spark.checkpoint.identity import claim
+from headrace.spark.output.idempotency import idempotency_keys
+from headrace.spark.run.failure import explain_failure
+from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
@@ -25,7 +26,7 @@ from headrace.windows import count, tumbling
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from headrace.spark.identity import Identity
+    from headrace.spark.checkpoint.identity import Identity
 
 
 def job(name: str = "refused", topic: str = "input.refused") -> Job:

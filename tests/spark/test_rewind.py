@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.errors import StateError
 from headrace.events import VehiclePosition
-from headrace.spark.continuity import read_progress
+from headrace.spark.checkpoint.continuity import read_progress
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
@@ -32,8 +32,8 @@ START = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)
 _CRASHING = """
 import sys, threading
 from pathlib import Path
-from headrace.broker import Connection
-from headrace.spark.runner import RunOptions, run_jobs
+from headrace.kafka import Connection
+from headrace.spark.run.runner import RunOptions, run_jobs
 from tests.spark.test_rewind import make_job
 
 name, bootstrap, checkpoint, *jars = sys.argv[1:]

@@ -23,16 +23,17 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from tests.broker.test_security import jaas, make_certificates
+from tests.kafka.test_security import jaas, make_certificates
 from tests.spark.conftest import Bench
 
-from headrace.broker import Connection, EmbeddedBroker, ServerSettings
-from headrace.broker.connection import AccessError
-from headrace.broker.ports import free_port
+from headrace.dev import EmbeddedBroker, ServerSettings
+from headrace.dev.ports import free_port
 from headrace.events import VehiclePosition
-from headrace.spark.catchup import CatchUp
-from headrace.spark.isolation import StoppedJob
-from headrace.spark.rights import rights_of
+from headrace.kafka import Connection
+from headrace.kafka.connection import AccessError
+from headrace.spark.run.catchup import CatchUp
+from headrace.spark.run.isolation import StoppedJob
+from headrace.spark.run.rights import rights_of
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from headrace.broker.rights import Right
-    from headrace.spark.progress import BatchDone
+    from headrace.kafka.rights import Right
+    from headrace.spark.run.progress import BatchDone
     from headrace.stream import Delivery
 
 pytestmark = [

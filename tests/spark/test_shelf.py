@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.engine.group import CLOCK
-from headrace.spark.segments import ShelvedSegments, StoreSegments
-from headrace.spark.shelf import Shelf
-from headrace.spark.stored import stamp_of
+from headrace.spark.state.compression import stamp_of
+from headrace.spark.state.segments import ShelvedSegments, StoreSegments
+from headrace.spark.state.state_cache import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.broker import COMMITS, Consumer, FencedError, Topics, TopicSpec, TransactionalProducer, commit_spec
-from headrace.spark import apart
-from headrace.spark.apart import Order, bring_out
-from headrace.spark.delivery import Deliveries, author_name
-from headrace.spark.sink import Author, ExactlyOnce, Outgoing, Sink, make_sink
+from headrace.kafka import COMMITS, Consumer, FencedError, Topics, TopicSpec, TransactionalProducer, commit_spec
+from headrace.spark.output import task_writer as apart
+from headrace.spark.output.delivery import Deliveries, author_name
+from headrace.spark.output.sink import Author, ExactlyOnce, Outgoing, Sink, make_sink
+from headrace.spark.output.task_writer import Order, bring_out
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
 
 if TYPE_CHECKING:
-    from headrace.broker import Connection, EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
+    from headrace.kafka import Connection
     from headrace.stream import Delivery
 
 pytestmark = pytest.mark.broker

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.broker import Topics
-from headrace.broker.producer import Producer
-from headrace.broker.topics import TopicSpec
 from headrace.errors import ExitCode
 from headrace.events import Codec, VehiclePosition
+from headrace.kafka import Topics
+from headrace.kafka.producer import Producer
+from headrace.kafka.topics import TopicSpec
 
 if TYPE_CHECKING:
-    from headrace.broker import EmbeddedBroker
+    from headrace.dev import EmbeddedBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

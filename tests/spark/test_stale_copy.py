@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.broker import Consumer, FencedError, Topics, TopicSpec, commit_spec
-from headrace.broker.topics import dead_letter_spec, late_spec
 from headrace.errors import PlanError, StateError
 from headrace.events import VehiclePosition
-from headrace.spark import apart, runner
-from headrace.spark.apart import Order, bring_out
-from headrace.spark.delivery import Deliveries
-from headrace.spark.identity import claim
-from headrace.spark.positions import Position, Span
-from headrace.spark.runner import RunOptions, run_jobs
-from headrace.spark.sink import Outgoing
+from headrace.kafka import Consumer, FencedError, Topics, TopicSpec, commit_spec
+from headrace.kafka.topics import dead_letter_spec, late_spec
+from headrace.spark.checkpoint.identity import claim
+from headrace.spark.checkpoint.positions import Position, Span
+from headrace.spark.output import task_writer as apart
+from headrace.spark.output.delivery import Deliveries
+from headrace.spark.output.sink import Outgoing
+from headrace.spark.output.task_writer import Order, bring_out
+from headrace.spark.run import runner
+from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
@@ -28,8 +29,8 @@ from headrace.windows import count, tumbling
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.broker import EmbeddedBroker
-    from headrace.spark.progress import RunEvent
+    from headrace.dev import EmbeddedBroker
+    from headrace.spark.run.progress import RunEvent
     from headrace.stream import Delivery
 
 pytestmark = pytest.mark.broker

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.broker.connection import AccessError
-from headrace.broker.producer import FencedError
 from headrace.errors import (
     BrokerError,
     ConfigError,
@@ -19,12 +17,14 @@ from headrace.errors import (
     SchemaError,
     StateError,
 )
-from headrace.spark.supervisor import Restarts, may_pass, supervise
+from headrace.kafka.connection import AccessError
+from headrace.kafka.producer import FencedError
+from headrace.spark.run.supervisor import Restarts, may_pass, supervise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.spark.progress import RunEvent
+    from headrace.spark.run.progress import RunEvent
 
 QUICK = Restarts(most=3, pause=(0.001, 0.004), good_run=0.0)
 

@@ -12,28 +12,20 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from headrace.broker import (
-    COMMITS,
-    Consumer,
-    EmbeddedBroker,
-    FencedError,
-    ServerSettings,
-    Topics,
-    TopicSpec,
-    TransactionalProducer,
-    commit_spec,
-)
-from headrace.broker.producer import ExpiredError, TimeoutTooLongError
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import BrokerError
 from headrace.events import VehiclePosition
 from headrace.inprocess import Runner
-from headrace.spark import apart, faults
-from headrace.spark.apart import Order, bring_out
-from headrace.spark.delivery import Deliveries
-from headrace.spark.progress import StateChange
-from headrace.spark.sink import Author, ExactlyOnce, Outgoing
-from headrace.spark.supervisor import Restarts, may_pass
-from headrace.spark.tokens import Part, read_tokens
+from headrace.kafka import COMMITS, Consumer, FencedError, Topics, TopicSpec, TransactionalProducer, commit_spec
+from headrace.kafka.producer import ExpiredError, TimeoutTooLongError
+from headrace.spark.output import task_writer as apart
+from headrace.spark.output.delivery import Deliveries
+from headrace.spark.output.sink import Author, ExactlyOnce, Outgoing
+from headrace.spark.output.task_writer import Order, bring_out
+from headrace.spark.output.tokens import Part, read_tokens
+from headrace.spark.run import faults
+from headrace.spark.run.progress import StateChange
+from headrace.spark.run.supervisor import Restarts, may_pass
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
@@ -46,8 +38,8 @@ if TYPE_CHECKING:
 
     from tests.spark.conftest import Bench
 
-    from headrace.broker import Connection
-    from headrace.spark.progress import RunEvent
+    from headrace.kafka import Connection
+    from headrace.spark.run.progress import RunEvent
 
 pytestmark = pytest.mark.broker
 

@@ -11,9 +11,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from tests.transit.reference import answer_of, distribution, rows_of
 
-from headrace.broker.topics import DEAD_LETTERS
 from headrace.events import VehiclePosition
-from headrace.spark.lag import group_of
+from headrace.kafka.topics import DEAD_LETTERS
+from headrace.spark.output.committed_offsets import group_of
 from headrace.time.instants import instant
 from headrace.transit.jobs import all_jobs
 from headrace.transit.simulator import Fleet

@@ -7,8 +7,8 @@ import sys
 
 _TASKS = """
 import gc
-from headrace.spark.packed import Packed
-from headrace.spark.worker import settle
+from headrace.spark.stages.shipping import Packed
+from headrace.spark.session.worker import settle
 
 stage = Packed.of({"jobs": ["counts"]})
 for task in range(1, 41):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.broker import Connection, EmbeddedBroker, Topics, TopicSpec
 from headrace.errors import BrokerError, PlanError
 from headrace.events import Codec, StopEvent, VehiclePosition
+from headrace.kafka import Connection, Topics, TopicSpec
 from headrace.transit.simulator import Arrivals, Disorder, Fleet
 from headrace.transit.simulator.feed import Feed, FeedReport, simulate
 from headrace.transit.simulator.writers import EventWriter
@@ -19,7 +19,8 @@ from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.broker.producer import Headers
+    from headrace.dev import EmbeddedBroker
+    from headrace.kafka.producer import Headers
 
 
 class Clock:

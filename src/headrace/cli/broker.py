@@ -15,8 +15,8 @@ from headrace.cli.progress import Steps
 from headrace.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    from headrace.broker import ServerSettings
     from headrace.config import Settings
+    from headrace.dev import ServerSettings
 
 app = typer.Typer(no_args_is_help=True, help="Start, look at and stop the embedded Kafka broker.")
 
@@ -30,8 +30,8 @@ def server_settings(settings: Settings, *, stop_timeout: float = 10.0) -> Server
 
     A port that the user chose is used or refused; the default one gives way to a free one when it is taken.
     """
-    from headrace.broker import ServerSettings
-    from headrace.broker.ports import check_port
+    from headrace.dev import ServerSettings
+    from headrace.dev.ports import check_port
     from headrace.errors import EnvironmentProblem
 
     port: int | None = settings.broker.port or None
@@ -59,7 +59,7 @@ def start(
     json: Json = False,
 ) -> None:
     """Start the embedded broker in the background; it stays until `headrace broker stop`."""
-    from headrace.broker import JarCache, detached
+    from headrace.dev import JarCache, detached
 
     settings = Globals.of(ctx).settings(
         broker__port=(port, "--port"),
@@ -99,7 +99,7 @@ def start(
 @app.command()
 def status(ctx: typer.Context, data_dir: DataDir = None, json: Json = False) -> None:
     """Say whether the embedded broker runs; exit code 5 if it does not run or does not answer."""
-    from headrace.broker import detached
+    from headrace.dev import detached
 
     settings = Globals.of(ctx).settings(broker__data_directory=(data_dir, "--data-dir"))
     found = detached.status(settings.broker_directory)
@@ -122,7 +122,7 @@ def status(ctx: typer.Context, data_dir: DataDir = None, json: Json = False) -> 
 @app.command()
 def stop(ctx: typer.Context, data_dir: DataDir = None, json: Json = False) -> None:
     """Stop the embedded broker that `headrace broker start` started. Its data stays."""
-    from headrace.broker import detached
+    from headrace.dev import detached
 
     settings = Globals.of(ctx).settings(broker__data_directory=(data_dir, "--data-dir"))
     began = time.monotonic()

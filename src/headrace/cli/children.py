@@ -37,7 +37,7 @@ def headrace_command(options: Globals, *words: str) -> list[str]:
 
 def last_lines(path: Path, count: int = _LINES) -> list[str]:
     """The last lines of a log that are not empty; none if there is no log."""
-    from headrace.broker.logs import pieces_of
+    from headrace.dev.logs import pieces_of
 
     lines: deque[str] = deque(maxlen=count)
     for piece in pieces_of(path):
@@ -66,8 +66,8 @@ class Child:
         on_line: Callable[[str], None] | None = None,
         grace: float = 5.0,
     ) -> None:
-        from headrace.broker.logs import BoundedLog
-        from headrace.broker.process import GuardedProcess
+        from headrace.dev.logs import BoundedLog
+        from headrace.dev.process import GuardedProcess
 
         self.name = name
         self._reader: threading.Thread | None = None

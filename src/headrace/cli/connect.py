@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from headrace.errors import BrokerError
 
 if TYPE_CHECKING:
-    from headrace.broker import BrokerState, Connection
     from headrace.config import Settings
+    from headrace.dev import BrokerState
+    from headrace.kafka import Connection
 
 
 def running_state(settings: Settings) -> BrokerState | None:
     """What the embedded broker of these settings says about itself, if it runs."""
-    from headrace.broker.datadir import DataDirectory
+    from headrace.dev.datadir import DataDirectory
 
     data = DataDirectory(settings.broker_directory)
     return data.read_state() if data.in_use() else None
@@ -27,7 +28,7 @@ def running_broker(settings: Settings) -> str | None:
 
 def external(settings: Settings) -> Connection:
     """The connection to the Kafka that `broker.bootstrap` names, with its TLS and SASL settings."""
-    from headrace.broker import Connection
+    from headrace.kafka import Connection
 
     broker = settings.broker
     return Connection(
@@ -48,7 +49,7 @@ def external(settings: Settings) -> Connection:
 
 def embedded(settings: Settings, bootstrap: str) -> Connection:
     """The connection to an embedded broker."""
-    from headrace.broker import Connection
+    from headrace.kafka import Connection
 
     broker = settings.broker
     return Connection(

@@ -19,8 +19,8 @@ from headrace.cli.singleton import only_one
 from headrace.cli.stage import CHILD_GRACE, Stage, forget, perform
 
 if TYPE_CHECKING:
-    from headrace.broker import Connection
     from headrace.config import Settings
+    from headrace.kafka import Connection
 
 #: The job whose results the terminal shows; the map shows all of them.
 JOB = "vehicle-distribution"

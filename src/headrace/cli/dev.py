@@ -16,8 +16,8 @@ from headrace.cli.singleton import only_one
 from headrace.cli.stage import Stage, forget, perform
 
 if TYPE_CHECKING:
-    from headrace.broker import Connection
     from headrace.config import Settings
+    from headrace.kafka import Connection
     from headrace.stream import Job
 
 

@@ -112,7 +112,7 @@ def check_packages() -> Finding:
 
 def check_java(environ: Mapping[str, str]) -> Finding:
     """A Java that Spark can run on."""
-    from headrace.broker.java import find_java
+    from headrace.dev.java import find_java
 
     try:
         java = find_java(environ=environ)
@@ -123,7 +123,7 @@ def check_java(environ: Mapping[str, str]) -> Finding:
 
 def check_jars(settings: Settings) -> Finding:
     """The jars of the broker and of Spark's connector, each with its checksum."""
-    from headrace.broker.jars import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache
+    from headrace.dev.jars import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache
 
     cache = JarCache(settings.paths.jars)
     sets = [SPARK_CONNECTOR] if settings.broker.bootstrap else [SPARK_CONNECTOR, EMBEDDED_BROKER]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.broker import Connection
     from headrace.ingest.feeds import Feed
+    from headrace.kafka import Connection
 
 
 def load_feeds(path: Path) -> list[Feed]:
@@ -33,8 +33,8 @@ def load_feeds(path: Path) -> list[Feed]:
 
 def make_feed_topics(connection: Connection, feeds: list[Feed]) -> None:
     """Create the topics that feeds write to, where they are missing."""
-    from headrace.broker import Topics, TopicSpec
     from headrace.cli.topics import declared_topics
+    from headrace.kafka import Topics, TopicSpec
 
     declared = {spec.name: spec for spec in declared_topics()}
     wanted = dict.fromkeys(

@@ -41,9 +41,9 @@ def ingest(
         raise UsageError("no file of feeds is named", hint="Write: headrace ingest feeds.toml")
     settings = options.settings(broker__bootstrap=(bootstrap, "--bootstrap"))
 
-    from headrace.broker import Producer
     from headrace.cli.feeds import load_feeds, make_feed_topics
     from headrace.ingest.supervisor import supervise
+    from headrace.kafka import Producer
 
     feeds = load_feeds(feeds_file)
     if check:

@@ -58,7 +58,7 @@ class Step:
         self._task = task
 
     def progress(self, message: str, /, *, done: int = 0, total: int = 0) -> None:
-        """Tell how far the step is; fits `headrace.broker.progress.Progress`."""
+        """Tell how far the step is; fits `headrace.dev.progress.Progress`."""
         self.detail = message
         self._steps.show(self._task, detail=message, done=done, total=total)
 

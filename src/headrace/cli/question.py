@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from headrace.broker.consumer import Record, Start
     from headrace.cli.printer import Printer
     from headrace.cli.stopping import Stop
     from headrace.cli.tables import TopicTable
     from headrace.config import Settings
+    from headrace.kafka.consumer import Record, Start
     from headrace.stream import Stream
     from headrace.stream.plan import TopicSource
 
@@ -115,8 +115,8 @@ class Question:
 
     def follow(self, job: Job, printer: Printer) -> None:
         """Run it in this process until it is stopped, and print its rows as they come."""
-        from headrace.broker.consumer import Consumer
         from headrace.inprocess import Runner
+        from headrace.kafka.consumer import Consumer
 
         runner = Runner(job.pipeline)
         feed = _Feed([entry.source for entry in job.pipeline.entries])

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from headrace.broker import Connection
-    from headrace.broker.consumer import Start
     from headrace.cli.printer import Printer
     from headrace.cli.question import Question
-    from headrace.spark.batch import Answer, Offsets
+    from headrace.kafka import Connection
+    from headrace.kafka.consumer import Start
+    from headrace.spark.run.batch import Answer, Offsets
     from headrace.stream import Job
 
 
@@ -38,8 +38,8 @@ def answer(question: Question) -> pl.DataFrame:
 
 def follow(question: Question, job: Job, printer: Printer) -> None:
     """Run a query on Spark until it is stopped, and print its rows as they come."""
-    from headrace.spark.following import FollowOptions
-    from headrace.spark.following import follow as run
+    from headrace.spark.run.following import FollowOptions
+    from headrace.spark.run.following import follow as run
 
     spark = question.settings.spark
 
@@ -63,7 +63,7 @@ def follow(question: Question, job: Job, printer: Printer) -> None:
 
 
 def _with_spark(question: Question, work: Callable[[Sequence[Path]], None]) -> None:
-    from headrace.broker import SPARK_CONNECTOR, JarCache, find_java
+    from headrace.dev import SPARK_CONNECTOR, JarCache, find_java
 
     settings = question.settings
     java = find_java()
@@ -74,7 +74,7 @@ def _with_spark(question: Question, work: Callable[[Sequence[Path]], None]) -> N
 
 
 def _session(question: Question, jars: Sequence[Path]) -> Any:
-    from headrace.spark.session import spark_settings, start_session
+    from headrace.spark.session.session import spark_settings, start_session
 
     spark = question.settings.spark
     settings = spark_settings(
@@ -87,7 +87,7 @@ def _session(question: Question, jars: Sequence[Path]) -> Any:
 
 
 def _over_topics(question: Question, job: Job, jars: Sequence[Path]) -> pl.DataFrame:
-    from headrace.spark.batch import run_batch
+    from headrace.spark.run.batch import run_batch
 
     connection = question.reader.connection
     begin = "earliest" if question.start == "beginning" else _offsets(connection, job, question.start)
@@ -100,8 +100,8 @@ def _over_topics(question: Question, job: Job, jars: Sequence[Path]) -> pl.DataF
 
 def _offsets(connection: Connection, job: Job, start: Start) -> Offsets:
     """The offsets at a time; the end of a partition where there is nothing newer."""
-    from headrace.broker import Topics
-    from headrace.broker.consumer import Consumer
+    from headrace.kafka import Topics
+    from headrace.kafka.consumer import Consumer
 
     topics = Topics(connection)
     found: dict[str, dict[int, int]] = {}

@@ -69,10 +69,10 @@ def replay(
         raise UsageError("--fast and --speed contradict each other", hint="Give one of them.")
     settings = Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap"))
 
-    from headrace.broker import Producer, Topics
     from headrace.ingest.connectors.replay import ReplayConnector, ReplaySettings
     from headrace.ingest.replay import ReplayPlan
     from headrace.ingest.runner import Ingestion, RunnerSettings
+    from headrace.kafka import Producer, Topics
     from headrace.transit.hfp import HfpProcessor
     from headrace.transit.topics import input_topics
 

@@ -12,11 +12,11 @@ from headrace.errors import BrokerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.broker import Connection
-    from headrace.broker.consumer import Record
     from headrace.events.codec import Codec
     from headrace.events.schemas.records_pb2 import Result
     from headrace.formats.json import JsonFormat
+    from headrace.kafka import Connection
+    from headrace.kafka.consumer import Record
     from headrace.stream import Job
 
 
@@ -111,7 +111,7 @@ class ResultReader:
         self._thread.join(timeout=2)
 
     def _read(self) -> None:
-        from headrace.broker.consumer import Consumer
+        from headrace.kafka.consumer import Consumer
 
         rows_of = self._rows_of()
         try:

@@ -22,7 +22,7 @@ def rights(
     json: Json = False,
 ) -> None:
     """List the rights that jobs need on a secured Kafka when they run in one query."""
-    from headrace.spark.rights import rights_of
+    from headrace.spark.run.rights import rights_of
 
     settings = Globals.of(ctx).settings()
     found = rights_of(pick(names, settings))

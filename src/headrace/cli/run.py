@@ -1,6 +1,6 @@
 """`headrace run`: run jobs on Spark until they are stopped.
 
-With `--json` standard output carries one JSON object per line, as `headrace.spark.progress` describes them: states
+With `--json` standard output carries one JSON object per line, as `headrace.spark.run.progress` describes them: states
 (starting, warming, running, stopping, stopped, failed) and the progress of every micro-batch. Without it, a line of
 figures is shown.
 """
@@ -33,7 +33,7 @@ from headrace.errors import JobError
 
 if TYPE_CHECKING:
     from headrace.config import Settings
-    from headrace.spark.progress import RunEvent
+    from headrace.spark.run.progress import RunEvent
     from headrace.stream import Job
 
 _REPORT_SECONDS = 5.0
@@ -67,7 +67,7 @@ def checkpoint_of(settings: Settings, jobs: Sequence[Job]) -> Path:
 @contextmanager
 def quiet_spark(log: Path) -> Iterator[None]:
     """Send what Spark and its Java say on standard error to a file of bounded size, and keep the terminal for us."""
-    from headrace.broker.logs import BoundedLog
+    from headrace.dev.logs import BoundedLog
 
     kept = os.dup(sys.stderr.fileno())
     bounded = BoundedLog(log)
@@ -235,15 +235,16 @@ def run(
     chosen = known.every() if every else known.find(names or [])
     connection = connect(settings)
 
-    from headrace.broker import SPARK_CONNECTOR, JarCache, Topics, find_java
-    from headrace.broker.job_topics import ensure_topics
-    from headrace.broker.rights import check_rights
+    from headrace.dev import SPARK_CONNECTOR, JarCache, find_java
     from headrace.engine.limits import StateLimit
-    from headrace.spark.publishing import ProgressTopic
-    from headrace.spark.rights import rights_of
-    from headrace.spark.runner import RunOptions, run_jobs
-    from headrace.spark.session import read_conf
-    from headrace.spark.supervisor import Restarts
+    from headrace.kafka import Topics
+    from headrace.kafka.job_topics import ensure_topics
+    from headrace.kafka.rights import check_rights
+    from headrace.spark.run.publishing import ProgressTopic
+    from headrace.spark.run.rights import rights_of
+    from headrace.spark.run.runner import RunOptions, run_jobs
+    from headrace.spark.run.supervisor import Restarts
+    from headrace.spark.session.session import read_conf
 
     java = find_java()
     with Steps() as steps, steps.step("Jars of Spark's Kafka connector") as step:

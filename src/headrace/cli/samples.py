@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import ConfigError, HeadraceError, SchemaError
 
 if TYPE_CHECKING:
-    from headrace.broker import Connection
-    from headrace.broker.producer import Headers
     from headrace.formats.times import EventTime
+    from headrace.kafka import Connection
+    from headrace.kafka.producer import Headers
     from headrace.stream import Job
     from headrace.stream.plan import TopicSource
 
@@ -241,7 +241,7 @@ class SampleFeed:
         self._thread.join(timeout=3)
 
     def _run(self) -> None:
-        from headrace.broker import Producer
+        from headrace.kafka import Producer
 
         try:
             with Producer(self._connection) as producer:

@@ -13,8 +13,8 @@ from headrace.cli.progress import Steps
 
 def setup(ctx: typer.Context, json: Json = False) -> None:
     """Fetch and verify the jars of Kafka and of Spark's connector. Does nothing when they are there."""
-    from headrace.broker.jars import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache
-    from headrace.broker.java import find_java
+    from headrace.dev.jars import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache
+    from headrace.dev.java import find_java
 
     settings = Globals.of(ctx).settings()
     began = time.monotonic()

@@ -26,8 +26,8 @@ from headrace.cli.stopping import stop_on_signals
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headrace.broker import Connection
     from headrace.config import Settings
+    from headrace.kafka import Connection
     from headrace.transit.simulator.feed import FeedReport
     from headrace.transit.simulator_connector import SimulatorSettings
 
@@ -217,7 +217,7 @@ def _send_events(
     json: bool,
 ) -> None:
     """Send the fleet's reports as events to Kafka."""
-    from headrace.broker import Topics
+    from headrace.kafka import Topics
     from headrace.transit.simulator import Disorder, TruthFile
     from headrace.transit.simulator.feed import simulate as feed
     from headrace.transit.topics import input_topics

@@ -36,8 +36,9 @@ from headrace.cli.view import screen, status_line, summary
 from headrace.errors import ExitCode, HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.broker import Connection, EmbeddedBroker
     from headrace.config import Settings
+    from headrace.dev import EmbeddedBroker
+    from headrace.kafka import Connection
     from headrace.stream import Job
 
 #: Everything has to be gone 10 s after Ctrl-C. The children end side by side and have this long to do so; the broker is
@@ -141,8 +142,8 @@ class Stage:
 
     def open(self, steps: Steps) -> Connection:
         """See that Java and the jars are there, start or find Kafka, and make the topics."""
-        from headrace.broker import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache, find_java
         from headrace.cli.topics import make_topics
+        from headrace.dev import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache, find_java
 
         with steps.step("Java and jars (a minute the first time)") as step:
             java = find_java()
@@ -157,7 +158,7 @@ class Stage:
         return connection
 
     def _open_broker(self, steps: Steps) -> Connection:
-        from headrace.broker import EmbeddedBroker, JarCache
+        from headrace.dev import EmbeddedBroker, JarCache
 
         settings = self.settings
         if settings.broker.bootstrap:
@@ -235,7 +236,7 @@ class Stage:
 
 def forget(settings: Settings, jobs: Sequence[Job]) -> None:
     """Remove what former runs left: the embedded broker's data and the jobs' checkpoint."""
-    from headrace.broker import DataDirectory
+    from headrace.dev import DataDirectory
 
     checkpoint = checkpoint_of(settings, jobs)
     doomed = [checkpoint] if settings.broker.bootstrap else [checkpoint, DataDirectory(settings.broker_directory).kafka]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from headrace.broker import Connection
-    from headrace.broker.consumer import Record, Start
     from headrace.events import Codec
     from headrace.events.registry import EventType
+    from headrace.kafka import Connection
+    from headrace.kafka.consumer import Record, Start
     from headrace.stream import Stream
 
 _TOPIC = "topic:"
@@ -157,7 +157,7 @@ class TopicReader:
         """
         import polars as pl
 
-        from headrace.broker.consumer import Consumer
+        from headrace.kafka.consumer import Consumer
 
         kind = self._kind(table)[0]
         parts: list[pl.DataFrame] = []

@@ -24,10 +24,10 @@ from headrace.cli.stopping import Stop, stop_on_signals
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.broker import Connection
-    from headrace.broker.consumer import Record, Start
     from headrace.config import Settings
     from headrace.events.codec import Codec
+    from headrace.kafka import Connection
+    from headrace.kafka.consumer import Record, Start
 
 _PREVIEW = 120
 _DEFAULT_LIMIT = 10
@@ -79,7 +79,7 @@ class Reader:
     """
 
     def __init__(self, connection: Connection, topic: str, stop: Stop, *, key: bytes | None = None) -> None:
-        from headrace.broker import Topics
+        from headrace.kafka import Topics
 
         self._connection = connection
         self._stop = stop
@@ -94,7 +94,7 @@ class Reader:
             start: Where to begin.
             follow: Whether to wait for more at the end.
         """
-        from headrace.broker.consumer import Consumer
+        from headrace.kafka.consumer import Consumer
 
         with Consumer(self._connection, [self.topic], start=start, follow=follow) as consumer:
             while not consumer.done and not self._stop.is_set():
@@ -128,7 +128,7 @@ def topic_of(word: str, connection: Connection, settings: Settings) -> str:
     Raises:
         HeadraceError: There is neither.
     """
-    from headrace.broker import Topics
+    from headrace.kafka import Topics
     from headrace.registry import is_job_file
 
     placed = ":" in word or "/" in word  # neither can be in the name of a topic
@@ -146,7 +146,7 @@ def topic_of(word: str, connection: Connection, settings: Settings) -> str:
 
 def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of topics for the shell's completion."""
-    from headrace.broker import Topics
+    from headrace.kafka import Topics
 
     try:
         found = Topics(connect(Globals.of(ctx).settings())).overview()

@@ -13,8 +13,8 @@ from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.broker import Connection, TopicSpec
     from headrace.config import Settings
+    from headrace.kafka import Connection, TopicSpec
     from headrace.stream import Job
 
 #: Settings of a topic that people ask for.
@@ -33,8 +33,8 @@ app = typer.Typer(no_args_is_help=False, help="List topics with the number of th
 
 def declared_topics(settings: Settings | None = None) -> list[TopicSpec]:
     """Every topic that the jobs of this project or installation read or write, with what plug-ins declare."""
-    from headrace.broker.job_topics import declared_sources, read_topics, written_topics
     from headrace.cli.jobs import known_jobs
+    from headrace.kafka.job_topics import declared_sources, read_topics, written_topics
 
     jobs = list(known_jobs(settings).values())
     named = {spec.name: spec for spec in [*read_topics(jobs), *written_topics(jobs)]}
@@ -49,8 +49,8 @@ def make_topics(connection: Connection, jobs: Sequence[Job]) -> tuple[str, ...]:
     Returns:
         Their names.
     """
-    from headrace.broker import Topics
-    from headrace.broker.job_topics import read_topics, written_topics
+    from headrace.kafka import Topics
+    from headrace.kafka.job_topics import read_topics, written_topics
 
     return Topics(connection).ensure([*read_topics(jobs), *written_topics(jobs)]).created
 
@@ -65,7 +65,7 @@ def topics(
     """List topics with the number of their records; create and describe them."""
     if ctx.invoked_subcommand is not None:
         return
-    from headrace.broker import Topics
+    from headrace.kafka import Topics
 
     connection = connect(Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap")))
     found = Topics(connection).overview(internal=internal)
@@ -97,7 +97,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Create the topics that the jobs need, or one of your own. What exists is left as it is."""
-    from headrace.broker import Topics, TopicSpec
+    from headrace.kafka import Topics, TopicSpec
 
     if name is None and (partitions is not None or retention is not None):
         raise UsageError("--partitions and --retention need a topic", hint="Write: headrace topics create TOPIC ...")
@@ -136,7 +136,7 @@ def describe(
     json: Json = False,
 ) -> None:
     """Show a topic's partitions, offsets and settings."""
-    from headrace.broker import Topics
+    from headrace.kafka import Topics
 
     connection = connect(Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap")))
     found = Topics(connection).get(name)

@@ -71,7 +71,7 @@ def run_again(command: Sequence[str], watch: FileWatch, stop: Stop) -> None:
         watch: Says when.
         stop: Ends it.
     """
-    from headrace.broker.process import GuardedProcess
+    from headrace.dev.process import GuardedProcess
 
     while not stop.is_set():
         process = GuardedProcess(command, grace=_GRACE, stdout=1, stderr=2)

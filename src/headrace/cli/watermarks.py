@@ -37,7 +37,7 @@ def watermarks(
     json: Json = False,
 ) -> None:
     """Show where event time stands per partition, which one holds the others back, and what delay to use."""
-    from headrace.spark.standing import read_standing
+    from headrace.spark.checkpoint.watermarks_file import read_standing
 
     settings = Globals.of(ctx).settings()
     found: dict[str, dict[str, Any]] = {}

@@ -13,8 +13,8 @@ from headrace.formats.format import IDEMPOTENCY_HEADER
 from headrace.formats.json import JsonFormat
 
 if TYPE_CHECKING:
-    from headrace.broker.consumer import Record
     from headrace.formats import Format
+    from headrace.kafka.consumer import Record
 
 _INSTANT = pl.Datetime("us", "UTC")
 _TIMES = pa.timestamp("us", "UTC")

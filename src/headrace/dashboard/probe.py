@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headrace.broker.consumer import Consumer
-from headrace.broker.groups import GroupOffsets
-from headrace.broker.topics import DEAD_LETTERS
 from headrace.dashboard.progress_record import TOTALS, MalformedRecordError, ProgressRecord, read_progress_record
 from headrace.dashboard.samples import Rate, Samples
 from headrace.dashboard.supervision import Part, Worker
 from headrace.errors import BrokerError
-from headrace.spark.lag import group_of
-from headrace.spark.publishing import PROGRESS
+from headrace.kafka.consumer import Consumer
+from headrace.kafka.groups import GroupOffsets
+from headrace.kafka.topics import DEAD_LETTERS
+from headrace.spark.output.committed_offsets import group_of
+from headrace.spark.run.publishing import PROGRESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.broker import Connection
+    from headrace.kafka import Connection
     from headrace.stream import Job
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 import pyarrow as pa
 
-from headrace.broker import Topics
-from headrace.broker.consumer import Consumer
 from headrace.dashboard.cleaning import clean
 from headrace.dashboard.plain_results import plain_reader, read_plain
 from headrace.dashboard.samples import Rate, Samples
@@ -27,14 +25,16 @@ from headrace.dashboard.supervision import Part, Worker
 from headrace.errors import BrokerError
 from headrace.events import Codec, Layout, Result
 from headrace.events.dtype import from_text, to_text
+from headrace.kafka import Topics
+from headrace.kafka.consumer import Consumer
 from headrace.time.duration import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from headrace.broker import Connection
-    from headrace.broker.consumer import Record
     from headrace.dashboard.board import Board
+    from headrace.kafka import Connection
+    from headrace.kafka.consumer import Record
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import socketio
 import uvicorn
 
-from headrace.broker.ports import port_owner
 from headrace.dashboard.access import Access, Gate
 from headrace.dashboard.api import VERSION, make_api
 from headrace.dashboard.board import Board
@@ -27,13 +26,14 @@ from headrace.dashboard.probe import Probe
 from headrace.dashboard.reader import Reader
 from headrace.dashboard.supervision import keep_running
 from headrace.dashboard.viewers import MOST_VIEWERS, Viewers
+from headrace.dev.ports import port_owner
 from headrace.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from headrace.broker import Connection
+    from headrace.kafka import Connection
     from headrace.stream import Job
 
 log = logging.getLogger(__name__)

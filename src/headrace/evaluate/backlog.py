@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from headrace.broker.groups import GroupOffsets
-from headrace.broker.ranges import LogEnds
 from headrace.errors import BrokerError
+from headrace.kafka.groups import GroupOffsets
+from headrace.kafka.ranges import LogEnds
 from headrace.observe.probe import wall
-from headrace.spark.lag import group_of
+from headrace.spark.output.committed_offsets import group_of
 from headrace.time.instants import INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.broker import Connection
+    from headrace.kafka import Connection
     from headrace.stream import Job
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 
-from headrace.broker import EmbeddedBroker, ServerSettings
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import ConfigError, HeadraceError
 from headrace.evaluate.plan import next_volume
 from headrace.evaluate.sizes import bytes_per_event

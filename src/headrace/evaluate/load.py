@@ -21,7 +21,7 @@ import sys
 import threading
 from datetime import UTC, datetime
 
-from headrace.broker import Connection
+from headrace.kafka import Connection
 from headrace.transit.simulator import Disorder, Fleet
 from headrace.transit.simulator.feed import FeedReport, simulate
 

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from headrace.broker import SPARK_CONNECTOR, Connection, Consumer, JarCache
+from headrace.dev import SPARK_CONNECTOR, JarCache
 from headrace.engine.operator import EVENT_TIME, WINDOW_END
 from headrace.errors import PlanError
 from headrace.events import Codec, Result
+from headrace.kafka import Connection, Consumer
 from headrace.time.duration import SECOND
 from headrace.transit.jobs import all_jobs
 
@@ -152,8 +153,8 @@ def check(connection: Connection, watermarks: dict[str, int], *, scratch: Path, 
         scratch: Where Spark may put files.
         master: Where Spark runs.
     """
-    from headrace.spark.batch import run_batch
-    from headrace.spark.session import spark_settings, start_session
+    from headrace.spark.run.batch import run_batch
+    from headrace.spark.session.session import spark_settings, start_session
 
     jobs = [all_jobs()[name] for name in watermarks]
     jars = list(JarCache().get(SPARK_CONNECTOR))

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker.process import GuardedProcess
+from headrace.dev.process import GuardedProcess
 from headrace.errors import HeadraceError, JobError
 from headrace.observe.probe import wall
 

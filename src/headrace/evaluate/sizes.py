@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker import Producer, Topics, TopicSpec
 from headrace.events import Codec, VehiclePosition
+from headrace.kafka import Producer, Topics, TopicSpec
 from headrace.transit.simulator import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from headrace.broker import EmbeddedBroker
-    from headrace.broker.producer import Compression
+    from headrace.dev import EmbeddedBroker
     from headrace.events import Encoding
+    from headrace.kafka.producer import Compression
 
 ENCODINGS: tuple[Encoding, ...] = ("binary", "json")
 COMPRESSIONS: tuple[Compression, ...] = ("none", "lz4", "zstd")

@@ -17,8 +17,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.broker import EmbeddedBroker, ServerSettings
 from headrace.config import Settings
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import HeadraceError, JobError
 from headrace.evaluate import measures
 from headrace.evaluate.backlog import BacklogWatch

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 import pyarrow as pa
 
-from headrace.broker import Consumer
 from headrace.errors import BrokerError
 from headrace.events import Codec, Result
+from headrace.kafka import Consumer
 from headrace.observe.probe import ends, wall
 from headrace.time.instants import INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.broker import Connection, Record
+    from headrace.kafka import Connection, Record
 
 ReaderKind = Literal["committed", "uncommitted"]
 

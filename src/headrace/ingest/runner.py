@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import polars as pl
 
-from headrace.broker.topics import DEAD_LETTERS
 from headrace.errors import ConfigError
 from headrace.events import ENCODING_HEADER, Codec, Encoding
 from headrace.events.letters import KEPT_BYTES, KEPT_TEXT, SHOWABLE
@@ -32,22 +31,23 @@ from headrace.ingest.duplicates import Duplicates
 from headrace.ingest.messages import payloads_of
 from headrace.ingest.processor import Cause, Dismissal
 from headrace.ingest.report import IngestReport, Tally
+from headrace.kafka.topics import DEAD_LETTERS
 from headrace.time.duration import micros
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from headrace.broker.producer import Headers
     from headrace.ingest.connector import Connector
     from headrace.ingest.message import Batch, RawMessage
     from headrace.ingest.processor import Processor
+    from headrace.kafka.producer import Headers
 
 _REPORT_EVERY = 1.0
 
 
 class Outlet(Protocol):
-    """Where records go; `headrace.broker.Producer` is the usual one."""
+    """Where records go; `headrace.kafka.Producer` is the usual one."""
 
     def send_all(
         self,

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Protocol, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Client
 
-from headrace.broker import Consumer, Topics
-from headrace.broker.connection import kafka_error
 from headrace.errors import BrokerError, PlanError
 from headrace.events import Codec
+from headrace.kafka import Consumer, Topics
+from headrace.kafka.connection import kafka_error
 from headrace.observe.recognition import MARKERS, recognise, recognise_late
 from headrace.time.duration import MINUTE, SECOND
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from headrace.broker import Connection, Record
+    from headrace.kafka import Connection, Record
     from headrace.observe.tracker import Tracker
 
 #: Numbers per interval: more than there are jobs. Jobs read the same topics, so no two markers may share a vehicle or a

@@ -22,8 +22,8 @@ from headrace.observe.tracker import Sighting
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from headrace.broker import Record
     from headrace.events import Codec
+    from headrace.kafka import Record
 
 #: Cells per marker.
 STRIDE = 2

@@ -541,7 +541,7 @@ def _is_stateful(node: plan.Node) -> bool:
 
 def _bridge() -> Any:
     """Look up the part that knows Spark, at the moment it is asked for: this layer runs without Spark."""
-    return import_module("headrace.spark.bridge")
+    return import_module("headrace.spark.run.bridge")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import polars as pl
 from headrace import errors
 from headrace.engine import MemorySegments, Outcome, Turn
 from headrace.engine.state import frame_from_bytes, frame_to_bytes
-from headrace.spark.session import spark_settings, start_session
+from headrace.spark.session.session import spark_settings, start_session
 from headrace.testing.script import Harness, ScriptError, windows_in
 from headrace.windows import WindowOperator
 

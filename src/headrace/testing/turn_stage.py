@@ -11,7 +11,7 @@ require("spark", by="headrace.testing.turn_stage")
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from headrace.spark.segments import MapStore, StoreSegments
+from headrace.spark.state.segments import MapStore, StoreSegments
 from headrace.testing.spark_turns import played
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker import TopicSpec
-from headrace.broker.topics import commit_spec, dead_letter_spec, late_spec
+from headrace.kafka import TopicSpec
+from headrace.kafka.topics import commit_spec, dead_letter_spec, late_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -34,8 +34,8 @@ from tests.dashboard.city import (
     window_end,
 )
 
-from headrace.spark.progress import JobChange, StateChange
-from headrace.spark.publishing import ProgressTopic
+from headrace.spark.run.progress import JobChange, StateChange
+from headrace.spark.run.publishing import ProgressTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from tests.dashboard.browser.conftest import OpenPage
     from tests.dashboard.city import Served
 
-    from headrace.broker import EmbeddedBroker
     from headrace.dashboard.pages import Pages
+    from headrace.dev import EmbeddedBroker
     from headrace.stream import Job
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -19,13 +19,13 @@ import polars as pl
 import pytest
 from tests.dashboard.browser.looking import wait_drawn
 
-from headrace.broker import Connection
-from headrace.broker.consumer import Consumer
-from headrace.broker.jars import default_directory
-from headrace.broker.producer import Producer
 from headrace.dashboard.cleaning import clean
 from headrace.dashboard.declaration import declare_all
+from headrace.dev.jars import default_directory
 from headrace.events import Codec, Result, VehiclePosition
+from headrace.kafka import Connection
+from headrace.kafka.consumer import Consumer
+from headrace.kafka.producer import Producer
 from headrace.transit.jobs import all_jobs
 from headrace.transit.topics import VEHICLE_POSITIONS
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from headrace.broker import Topics
 from headrace.errors import PlanError
+from headrace.kafka import Topics
 from headrace.transit.simulator.arrivals import Arrivals
 from headrace.transit.simulator.outlet import KafkaOutlet
 from headrace.transit.simulator.writers import EventWriter
@@ -31,9 +31,9 @@ from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.broker import Connection
-    from headrace.broker.producer import Compression
     from headrace.events import Encoding
+    from headrace.kafka import Connection
+    from headrace.kafka.producer import Compression
     from headrace.transit.simulator.disorder import Disorder
     from headrace.transit.simulator.fleet import Fleet
     from headrace.transit.simulator.truth import TruthFile

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from headrace.broker.producer import Producer
+from headrace.kafka.producer import Producer
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
     from types import TracebackType
 
-    from headrace.broker import Connection
-    from headrace.broker.producer import Compression, Headers
+    from headrace.kafka import Connection
+    from headrace.kafka.producer import Compression, Headers
 
 
 class KafkaOutlet:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from headrace.broker.producer import Headers
     from headrace.events import Encoding
+    from headrace.kafka.producer import Headers
     from headrace.transit.simulator.arrivals import Arrived
 
 #: Columns of packets.

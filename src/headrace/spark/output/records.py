@@ -1,0 +1,253 @@
+"""From what left the last stage to records for Kafka: results, late events, dead letters, each with its keys."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WINDOW_END, WINDOW_START
+from headrace.engine.tally import tallied
+from headrace.errors import PlanError
+from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEvent, Result
+from headrace.formats.format import IDEMPOTENCY_HEADER
+from headrace.formats.origin import origin
+from headrace.kafka.topics import DEAD_LETTERS
+from headrace.spark.output.idempotency import idempotency_keys
+from headrace.spark.output.sink import Outgoing
+from headrace.spark.run.isolation import blamed
+from headrace.spark.source.exchange import frames, output_kind
+from headrace.stream.intake import ORIGINAL
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from headrace.events import Codec
+    from headrace.stream import Job
+    from headrace.stream.pipeline import Branch
+
+_LATE_FIELDS = (EVENT_TIME, "ingestion_time", "job", "key", WINDOW_START, WINDOW_END, "lateness", "watermark")
+_UTC = pl.Datetime("us", "UTC")
+_COUNTED = "#"
+
+
+def counted(name: str) -> str:
+    """Mark the name of something that a step has counted, among the figures of a batch.
+
+    >>> counted("jumps_too_long"), steps_of({"results": 3, "#jumps_too_long": 2})
+    ('#jumps_too_long', {'jumps_too_long': 2})
+    """
+    return _COUNTED + name
+
+
+def steps_of(counts: Mapping[str, int]) -> dict[str, int]:
+    """Give what steps have counted, among the figures of a batch."""
+    return {name.removeprefix(_COUNTED): number for name, number in counts.items() if name.startswith(_COUNTED)}
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Encodes what a job gives.
+
+    Args:
+        job: Whose results they are.
+        codec: How they are written.
+        encoding: Binary, or JSON for people who look into topics by hand.
+    """
+
+    job: Job
+    codec: Codec
+    encoding: Encoding = "binary"
+
+    def __post_init__(self) -> None:
+        pipeline = self.job.pipeline
+        gone = [name for name in (WINDOW_END, PANE_INDEX, IS_RETRACTION) if name not in pipeline.schema]
+        last_fires_again = pipeline.stages[-1].fires_again
+        passed_on = WINDOW_END in pipeline.schema and any(stage.fires_again for stage in pipeline.stages)
+        if gone and (last_fires_again or passed_on):
+            raise PlanError(
+                f"the results of {self.job.name} have no {' and no '.join(gone)}, though a window may fire again",
+                hint="Keep them in the last select(...): nothing else tells the results of one window apart.",
+            )
+
+    def outgoing(self, bodies: Mapping[str, list[bytes]], now: int, counts: Counter[str]) -> Iterator[Outgoing]:
+        """Make records of all that left the last stage.
+
+        Args:
+            bodies: The bodies that hold rows, by kind.
+            now: When that was.
+            counts: Is told how many rows there were: `results`, `late`, `dead_letters` and those of them that the job
+                itself has `dismissed`; and, with a mark before the name (`counted`), what steps have counted.
+        """
+        for told in bodies.get("counts", ()):
+            counts.update({counted(name): number for name, number in json.loads(told).items()})
+        pipeline = self.job.pipeline
+        newest = _newest(bodies.get("time", ()))
+        for output, kind in (
+            ("", "result"),
+            *((branch.name, output_kind(branch.name)) for branch in pipeline.branches),
+        ):
+            left = frames(bodies.get(kind, ()))
+            if not left:
+                continue
+            with blamed(self.job.name), tallied() as last:
+                results = self._finish(output, pl.concat(left))
+            counts.update({counted(name): number for name, number in last.items()})
+            counts["results"] += results.height
+            yield from self.results(results, now, output=output, newest=newest)
+        for kind, write in (("late", self.late), ("dead", self.dead), ("dismissed", self.dismissed)):
+            for rows in _alike(frames(bodies.get(kind, ()))):
+                counts["late" if kind == "late" else "dead_letters"] += rows.height
+                if kind == "dismissed":
+                    counts["dismissed"] += rows.height
+                yield from write(rows, now)
+
+    def results(
+        self, frame: pl.DataFrame, now: int, *, output: str = "", newest: Mapping[str, int] | None = None
+    ) -> Iterator[Outgoing]:
+        """Give each result its keys: what it is about, and one that no other result has.
+
+        Args:
+            frame: The results.
+            now: When they were ready.
+            output: The further output that they belong to; empty: the job's own results.
+            newest: Times of the newest event that the job had seen by then, by field of a result.
+        """
+        job = self.job
+        name, topic = (job.output_name(output), job.output_topic(output)) if output else (job.name, job.result_topic)
+        key_columns = self._branch(output).keys if output else job.pipeline.result_keys
+        keys = _joined(frame, key_columns)
+        names = idempotency_keys(frame, key_columns, name)
+        plain = job.output_format(output) if output else job.format
+        if plain is not None:
+            with blamed(job.name):
+                values = plain.encode(frame)
+            headers = [((IDEMPOTENCY_HEADER, each),) for each in names.cast(pl.Binary).to_list()]
+            yield Outgoing(topic, _as_bytes(keys), values.to_pylist(), each_headers=headers)
+            return
+        together = frame.with_columns(
+            pl.lit(name).alias("job"),
+            keys.alias("key"),
+            names,
+            pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
+            *(pl.lit(at, dtype=pl.Int64).cast(_UTC).alias(name) for name, at in (newest or {}).items()),
+        )
+        yield from self._records(topic, keys, together, Result)
+
+    def _finish(self, output: str, left: pl.DataFrame) -> pl.DataFrame:
+        return self._branch(output).finish(left) if output else self.job.pipeline.finish(left)
+
+    def _branch(self, output: str) -> Branch:
+        return next(branch for branch in self.job.pipeline.branches if branch.name == output)
+
+    def late(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
+        """Write the events that came too late, each as it was read: an event, or the record of another format."""
+        keys = self._first_keys(frame)
+        together = frame.with_columns(
+            pl.lit(self.job.name).alias("job"),
+            keys.alias("key"),
+            pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
+        )
+        messages = names = None
+        if ORIGINAL in frame.columns:
+            together = together.select(name for name in _LATE_FIELDS if name in together.columns)
+            read = [origin(stored) for stored in frame.get_column(ORIGINAL).to_list()]
+            messages = {"event": [self._binary(each.value) if each.topic is None else None for each in read]}
+            names = [each.value for each in read]
+            if any(each.topic is not None for each in read):
+                together = together.with_columns(
+                    pl.Series("record_value", [each.value if each.topic else None for each in read], pl.Binary),
+                    pl.Series("record_topic", [each.topic for each in read], pl.String),
+                    pl.Series("record_format", [each.format for each in read], pl.String),
+                )
+        yield from self._records(self.job.late_topic, keys, together, LateEvent, messages, names)
+
+    def _binary(self, value: bytes) -> bytes | None:
+        """Give an event as it was read in its binary form."""
+        if value[:1] != b"{":
+            return value or None
+        event = self.codec.read(value)
+        return event.SerializeToString() if isinstance(event, Event) else None
+
+    def dead(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
+        """Write dead letters."""
+        stamp = pl.lit(now, dtype=pl.Int64).cast(_UTC)
+        together = frame.with_columns(stamp.alias(EVENT_TIME), stamp.alias("ingestion_time"))
+        keys = frame.get_column("reason").cast(pl.String)
+        # Thousands of dead letters may have one reason.
+        names = [value or b"" for value in frame.get_column("value").to_list()] if "value" in frame.columns else None
+        yield from self._records(DEAD_LETTERS, keys, together, DeadLetter, names=names)
+
+    def dismissed(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
+        """Write events that a job could not use as dead letters: as they were read, or their columns as JSON."""
+        topics: list[str | None] = [None] * frame.height
+        if ORIGINAL in frame.columns:
+            read = [origin(stored) for stored in frame.get_column(ORIGINAL).to_list()]
+            rows, topics = [each.value for each in read], [each.topic for each in read]
+        else:
+            rows = [json.dumps(row, default=str).encode() for row in frame.drop("reason").to_dicts()]
+        letters = pl.DataFrame(
+            {
+                "reason": frame.get_column("reason"),
+                "text": [f"dismissed by job {self.job.name}"] * frame.height,
+                "value": rows,
+                "value_size": pl.Series([len(row) for row in rows], dtype=pl.UInt64),
+                "key_size": pl.Series([0] * frame.height, dtype=pl.UInt64),
+                "topic": pl.Series(topics, dtype=pl.String),
+                "job": [self.job.name] * frame.height,
+            }
+        )
+        yield from self.dead(letters, now)
+
+    def _first_keys(self, frame: pl.DataFrame) -> pl.Series:
+        return _joined(frame, self.job.pipeline.stages[0].keys)
+
+    def _records(
+        self,
+        topic: str,
+        keys: pl.Series,
+        frame: pl.DataFrame,
+        kind: type,
+        messages: Mapping[str, list[bytes | None]] | None = None,
+        names: list[bytes] | None = None,
+    ) -> Iterator[Outgoing]:
+        values = self.codec.encode(frame, kind, encoding=self.encoding, messages=messages)
+        headers = ((ENCODING_HEADER, self.encoding.encode()),)
+        yield Outgoing(topic, _as_bytes(keys), values.to_pylist(), headers, names)
+
+
+def _as_bytes(keys: pl.Series) -> list[bytes]:
+    return keys.fill_null("").cast(pl.Binary).to_list()
+
+
+def _newest(told: Sequence[bytes]) -> dict[str, int]:
+    """Read from what a job's first key group says of time how new its newest event was, as far as it is known."""
+    if not told:
+        return {}
+    said = json.loads(told[0])
+    events = [report["newest"] for report in said["partitions"] if report["newest"] is not None]
+    known = {"newest_event_time": max(events, default=None), "newest_ingestion_time": said.get("ingested")}
+    return {name: at for name, at in known.items() if at is not None}
+
+
+def _alike(those: list[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Put frames together that have the same columns: writing has a price per frame."""
+    found: dict[tuple[tuple[str, pl.DataType], ...], list[pl.DataFrame]] = {}
+    for frame in those:
+        found.setdefault(tuple(frame.schema.items()), []).append(frame)
+    return [pl.concat(each) for each in found.values()]
+
+
+def _joined(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.Series:
+    columns = [pl.col(key) for key in keys if key in frame.columns]
+    if not columns:
+        return pl.Series("key", [""] * frame.height)
+    # Polars has no text for a duration; its number is its microseconds.
+    plain = [
+        column.to_physical() if frame.schema[column.meta.output_name()] == pl.Duration else column for column in columns
+    ]
+    texts = [column.cast(pl.String).fill_null("") for column in plain]
+    return frame.select(pl.concat_str(texts, separator="|").alias("key")).to_series()

@@ -1,0 +1,284 @@
+"""Each batch's way from Spark to the sinks, and the story that is told of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError
+from headrace.spark.output.records import steps_of
+from headrace.spark.output.task_writer import REFUSED, WRITTEN, Order, TaskWriter
+from headrace.spark.run.dead_letter_watch import Refused, first_refused
+from headrace.spark.run.progress import BatchDone, StateChange
+from headrace.spark.source.advice import Advice
+from headrace.spark.source.arrow_stage import WATERMARKS
+from headrace.spark.source.exchange import SPARK_SCHEMA
+from headrace.spark.source.kafka_source import backlog_of
+from headrace.spark.stages.shipping import Packed
+from headrace.time.instants import BEGINNING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headrace.kafka import Connection
+    from headrace.spark.checkpoint.positions import Span
+    from headrace.spark.checkpoint.watermarks_file import StandingFile
+    from headrace.spark.output.delivery import Deliveries
+    from headrace.spark.output.records import Writer
+    from headrace.spark.output.sink import Outgoing
+    from headrace.spark.run.dead_letter_watch import DeadLetterWatch
+    from headrace.spark.run.progress import RunEvent
+    from headrace.spark.source.advice import AdviceFile
+    from headrace.spark.source.backpressure import RecordSizes, Throttle
+    from headrace.spark.source.batch_timing import Punctuality
+    from headrace.stream import Delivery
+
+log = logging.getLogger(__name__)
+
+#: How long a stop waits for the batch under way.
+_STOP_SECONDS = 4.0
+
+Times = dict[int, dict[str, Any]]
+_ROWS = ("results", "late", "dead_letters")
+
+
+class Batches:
+    """Takes each batch from Spark to the sinks.
+
+    Args:
+        spark: The session.
+        connection: The Kafka that results go to.
+        writers: How each job's results are encoded, in the order of the jobs.
+        groups: Key groups per job.
+        deliveries: Where batches go.
+        report: Is told of each batch.
+        standing: Is told where sources stand.
+        throttle: Learns how long batches take.
+        record_sizes: Learns how long records are.
+        most_bytes: The most bytes that a batch may read.
+        punctuality: Foresees when windows will be complete.
+        advice: Where the source is told how to plan the next batch.
+        watch: Notices when most of the input is refused.
+        token: Names the checkpoint.
+        spans: Tells what a batch reads.
+        absent: Jobs that are left out.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        connection: Connection,
+        writers: Sequence[Writer],
+        groups: int,
+        *,
+        deliveries: Deliveries,
+        report: Callable[[RunEvent], None],
+        standing: StandingFile,
+        throttle: Throttle,
+        record_sizes: RecordSizes,
+        most_bytes: int,
+        punctuality: Punctuality,
+        advice: AdviceFile,
+        watch: DeadLetterWatch,
+        token: str,
+        spans: Callable[[int], Span],
+        absent: Collection[str] = (),
+    ) -> None:
+        self.query: StreamingQuery | None = None
+        self.failure: HeadraceError | None = None
+        self.last = -1
+        self._spark = spark
+        self._jobs = [writer.job for writer in writers]
+        self._groups = groups
+        self._writers = writers
+        self._deliveries = deliveries
+        self._report = report
+        self._standing = standing
+        self._throttle = throttle
+        self._record_sizes = record_sizes
+        self._most_bytes = most_bytes
+        self._punctuality = punctuality
+        self._advice = advice
+        self._spans = spans
+        self._watch = watch
+        self._absent = absent
+        self._warm = False
+        self._counters: dict[str, dict[str, int]] = {}
+        self._first_refused: Refused | None = None
+        self._dismissed = 0
+        order = Order(
+            connection.portable(),
+            tuple(writers),
+            deliveries.modes,
+            deliveries.carrier,
+            groups,
+            deliveries.query,
+            token,
+            deliveries.run,
+            deliveries.most,
+        )
+        self._order = Packed.of(order)
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """Run a batch and write what came out of it; Spark calls this."""
+        try:
+            self._write(frame, batch)
+        except HeadraceError as problem:
+            # Spark turns an error into text; keep the real one for the caller.
+            self.failure = problem
+            raise
+        self.last = batch
+
+    def stop(self, query: StreamingQuery) -> None:
+        """End the query when Spark has noted the last batch, or soon anyway: a batch that it has not is repeated."""
+        deadline = time.monotonic() + _STOP_SECONDS
+        while query.isActive and time.monotonic() < deadline and not self._noted(query):
+            time.sleep(0.02)
+        query.stop()
+
+    def _noted(self, query: StreamingQuery) -> bool:
+        progress = query.lastProgress
+        return self.last < 0 or (progress is not None and progress.batchId >= self.last)
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        began = time.monotonic()
+        span = replace(self._spans(batch), absent=tuple(sorted(self._absent)))
+        apart = self._deliveries.apart(batch, span)
+        if apart:
+            frame = frame.mapInArrow(TaskWriter(self._order, batch, apart, span), SPARK_SCHEMA)
+        table = frame.toArrow()
+        parts = _Parts(self._groups, self._deliveries.carrier)
+        for group, kind, body in zip(
+            *(table.column(name).to_pylist() for name in ("group", "kind", "body")), strict=True
+        ):
+            parts.add(group, kind, body)
+        times: Times = {
+            number: json.loads(parts.of(number)["time"][0])
+            for number in range(len(self._jobs))
+            if parts.of(number)["time"]
+        }
+        counts = self._bring_out(batch, parts, _now(times), span)
+        self._record_sizes.after(json.loads(body) for body in parts.of(0)["sizes"])
+        self._tell_tasks(batch, times)
+        self._standing.write({self._jobs[number].name: told for number, told in times.items()}, batch=batch)
+        self._tell(batch, times, counts, time.monotonic() - began)
+
+    def _bring_out(self, batch: int, parts: _Parts, now: int, span: Span) -> Counter[str]:
+        """Write what the tasks have not, and count what is new."""
+        records: dict[Delivery, list[Iterable[Outgoing]]] = defaultdict(list)
+        counts: list[Counter[str]] = []
+        self._first_refused = None
+        for number, writer in enumerate(self._writers):
+            count: Counter[str] = Counter()
+            bodies = parts.of(number)
+            if self._first_refused is None:
+                told = [Refused(**json.loads(body)) for body in bodies[REFUSED][:1]]
+                self._first_refused = told[0] if told else first_refused(bodies)
+            for written in bodies[WRITTEN]:
+                count.update(json.loads(written))
+            mode = self._deliveries.modes[writer.job.name]
+            if not self._deliveries.committed(mode, batch, span):
+                records[mode].append(writer.outgoing(bodies, now, count))
+            counts.append(count)
+        self._deliveries.write(batch, {mode: chain.from_iterable(each) for mode, each in records.items()}, span)
+        by_job = {job.name: count for job, count in zip(self._jobs, counts, strict=True)}
+        self._counters = {name: steps for name, count in by_job.items() if (steps := steps_of(count))}
+        self._deliveries.learn({name: sum(count[kind] for kind in _ROWS) for name, count in by_job.items()})
+        # What cannot be read is refused once for all jobs; what a job dismisses, others may use.
+        self._dismissed = max((count["dismissed"] for count in counts), default=0)
+        return sum(counts, Counter())
+
+    def _tell_tasks(self, batch: int, times: Times) -> None:
+        """Let the tasks of the next batch know the watermarks: they get the properties of the thread this runs on."""
+        known = {self._jobs[number].name: told["watermark"] for number, told in times.items()}
+        if len(known) == len(self._jobs) - len(self._absent):
+            told = json.dumps({"batch": batch, "watermarks": known})
+            self._spark.sparkContext.setLocalProperty(WATERMARKS, told)
+
+    def _tell(self, batch: int, times: Times, counts: Counter[str], seconds: float) -> None:
+        if not self._warm:
+            self._warm = True
+            self._report(StateChange("running"))
+        marks = {
+            self._jobs[number].name: told["watermark"]
+            for number, told in times.items()
+            if told["watermark"] > BEGINNING
+        }
+        progress = self.query.lastProgress if self.query is not None else None
+        duration, backlog = _last_progress(progress)
+        rows = max((told["rows"] for told in times.values()), default=0)
+        limit = self._throttle.after(rows=rows, backlog=backlog, seconds=seconds)
+        planned = max((told["now"] for told in times.values()), default=BEGINNING)
+        due, step = self._punctuality.after(marks, now=planned, took=int(seconds * 1e6))
+        self._advice.write(Advice(limit, due, step, self._most_bytes, dict(self._record_sizes.known)))
+        self._report(
+            BatchDone(
+                batch=batch,
+                rows_in=rows,
+                results=counts["results"],
+                late=counts["late"],
+                dead_letters=counts["dead_letters"],
+                duration_ms=duration,
+                watermark=min(marks.values(), default=None),
+                backlog=backlog,
+                limit=limit,
+                watermarks=marks,
+                counters=self._counters,
+                **_sizes(progress),
+            )
+        )
+        unreadable = counts["dead_letters"] - counts["dismissed"]
+        alarm = self._watch.after(
+            records=rows + unreadable, refused=unreadable + self._dismissed, first=self._first_refused
+        )
+        if alarm is not None:
+            log.log(logging.WARNING if alarm.active else logging.INFO, "%s", alarm.text)
+            self._report(alarm)
+
+
+def _now(times: Times) -> int:
+    told = max((told["now"] for told in times.values()), default=BEGINNING)
+    # Before the first heartbeat, events that nobody stamped at their ingestion tell no time.
+    return told if told > BEGINNING else time.time_ns() // 1_000
+
+
+def _last_progress(progress: Any) -> tuple[int | None, int | None]:
+    if progress is None:
+        return None, None
+    return int(progress.durationMs.get("triggerExecution", 0)), backlog_of(progress)
+
+
+def _sizes(progress: Any) -> dict[str, Any]:
+    """What the state store holds and where the time of the last batch went, as far as Spark has told."""
+    if progress is None:
+        return {}
+    return {
+        "state_rows": sum(int(store.numRowsTotal) for store in progress.stateOperators),
+        "state_bytes": sum(int(store.memoryUsedBytes) for store in progress.stateOperators),
+        "phases": {name: int(took) for name, took in progress.durationMs.items()},
+    }
+
+
+class _Parts:
+    """The bodies of a batch, by job and kind."""
+
+    def __init__(self, groups: int, carrier: int) -> None:
+        self._groups = groups
+        self._carrier = carrier
+        self._bodies: dict[int, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+
+    def add(self, group: int, kind: str, body: bytes) -> None:
+        # Dead letters were read for all jobs; who carries them out promises the most.
+        job = self._carrier if kind == "dead" else group // self._groups
+        self._bodies[job][kind].append(body)
+
+    def of(self, job: int) -> dict[str, list[bytes]]:
+        return self._bodies[job]

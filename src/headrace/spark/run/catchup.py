@@ -1,0 +1,270 @@
+"""Catching up: a job that was left out of its query takes in what came meanwhile, and then takes part again.
+
+The query has gone on without the job, so its checkpoint stands at later offsets. Before it starts again, the driver
+gives the job what it has missed: the same Arrow stage and the same work per key group as in the query, with the job's
+state in memory, from the offsets at which it stopped up to those at which the query goes on. The job then brings its
+state along into the query, where it takes the place of what lay there since the stop.
+
+It goes in steps of bounded size. After each, the state and the offsets are noted in a file, then the results are
+written under a token with the number of the step, in one transaction: whatever happens in between, the token says which
+note counts, and no result is lost or written twice. Processing time stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import sys
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from headrace.engine import MemorySegments
+from headrace.errors import StateError
+from headrace.events import Codec
+from headrace.kafka.ranges import Range, shared_reader
+from headrace.spark.checkpoint.durable_files import sync_file, write_durably
+from headrace.spark.output.delivery import author_name
+from headrace.spark.output.records import Writer
+from headrace.spark.output.sink import Author, make_sink
+from headrace.spark.run.isolation import Return
+from headrace.spark.source.arrow_stage import ArrowStage
+from headrace.spark.stages.partitioning import group_expression
+from headrace.spark.stages.stage_turn import StageWork
+from headrace.spark.state.compression import from_store
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from headrace.engine.limits import StateLimit
+    from headrace.events import Encoding
+    from headrace.kafka import Connection
+    from headrace.spark.checkpoint.positions import Places
+    from headrace.spark.run.isolation import StoppedJob
+    from headrace.stream import Delivery, Job
+
+log = logging.getLogger(__name__)
+
+#: Events of one step.
+STEP_EVENTS = 50_000
+_SCHEMA = pl.Schema({"level": pl.Int32, "group": pl.Int32, "name": pl.String, "value": pl.Binary})
+
+#: A job's state: by stage and key group, segments by name.
+State = dict[tuple[int, int], dict[str, bytes]]
+
+
+def saved_state(spark: SparkSession, checkpoint: Path, *, number: int, groups: int, levels: int) -> State:
+    """Read a job's state out of a query's checkpoint, as it was after the last batch that is done.
+
+    Args:
+        spark: A session; the query must not run.
+        checkpoint: The query's checkpoint.
+        number: The job's, in the order of the query's jobs.
+        groups: Key groups per job.
+        levels: How many stages the job has.
+    """
+    _ = spark.streams.active  # Spark's reader of state needs what comes up with the first query
+    state: State = {}
+    for level in range(levels):
+        reader = spark.read.format("statestore").option("stateVarName", "segments").option("operatorId", level)
+        rows = reader.load(str(checkpoint / "spark")).selectExpr(
+            f"{group_expression('key.group')} AS group", "user_map_key.name AS name", "user_map_value.value AS value"
+        )
+        first = number * groups
+        mine = rows.where(f"group >= {first} AND group < {first + groups}").toArrow()
+        columns = (mine.column(name).to_pylist() for name in ("group", "name", "value"))
+        for group, name, value in zip(*columns, strict=True):
+            state.setdefault((level, group - first), {})[name] = from_store(value)
+    return state
+
+
+def has_returned(state: State, stopped: StoppedJob) -> bool:
+    """Tell whether a job took part again after a stop, by what lies in its state."""
+    return any(parts.get("return", b"").startswith(stopped.mark.encode()) for parts in state.values())
+
+
+class CatchUpStopped(Exception):  # noqa: N818 - nothing is wrong
+    """Catching up was ended on request; the next start goes on with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatchUp:
+    """What it takes to let a job catch up.
+
+    Args:
+        job: Which one.
+        stopped: Where it stopped.
+        connection: The Kafka to read from and write to.
+        groups: Key groups per job.
+        partitions: How many partitions each source topic has.
+        query: The query's name.
+        token: Names the checkpoint.
+        delivery: What is promised of the job's results.
+        encoding: How they are written.
+        directory: Where it is noted how far the job has come.
+        tell: Is told how many events are left.
+        run_id: Names the run of the query.
+        stop: Ends it between two steps of its work; what is done so far is kept.
+        state_limit: How much state each stateful step may keep.
+    """
+
+    job: Job
+    stopped: StoppedJob
+    connection: Connection
+    groups: int
+    partitions: dict[str, int]
+    query: str
+    token: str
+    delivery: Delivery
+    encoding: Encoding
+    directory: Path
+    tell: Callable[[int], None]
+    run_id: str
+    stop: threading.Event
+    state_limit: StateLimit | None = None
+
+    def run(self, before: State, until: Places, batch: int) -> Return:
+        """Catch up.
+
+        Args:
+            before: The job's state in the query's checkpoint.
+            until: Where the query goes on reading.
+            batch: The first batch that the job then takes part in.
+
+        Raises:
+            FailedJobError: The job's own code fails still, or again.
+            CatchUpStopped: It was stopped.
+        """
+        name = author_name(self.query, self.delivery, catching_up=self.job.name)
+        author = Author(name, self._token, self.run_id)
+        # A step after a crash may have other events than before, so it goes out as a whole; its size is bounded.
+        sink = make_sink(self.delivery, self.connection, author, most=sys.maxsize)
+        sink.open()
+        try:
+            step, state, places = self._last(before, sink.committed)
+            while left := _ranges(places, until):
+                self._check_stop()
+                self.tell(sum(len(each) for each in left))
+                part = _bounded(left, STEP_EVENTS)
+                bodies = self._worked(part, state)
+                places = {topic: dict(each) for topic, each in places.items()}
+                for each in part:
+                    places[each.topic][each.partition] = each.end
+                step += 1
+                self._note(step, state, places)
+                counts: Counter[str] = Counter()
+                writer = Writer(self.job, Codec(), self.encoding)
+                sink.write(step, list(writer.outgoing(bodies, time.time_ns() // 1_000, counts)))
+        finally:
+            sink.close()
+        gone = {place: [name for name in parts if name not in state.get(place, {})] for place, parts in before.items()}
+        return Return(batch, f"{self.stopped.mark}/{step}", state, gone)
+
+    def _check_stop(self) -> None:
+        if self.stop.is_set():
+            raise CatchUpStopped
+
+    @property
+    def _token(self) -> str:
+        return f"{self.token}/{self.stopped.mark}"
+
+    def _worked(self, ranges: list[Range], state: State) -> dict[str, list[bytes]]:
+        """Take the events of some ranges through all stages of the job, and give what left the last one, by kind."""
+        pipeline = self.job.pipeline
+        stage = ArrowStage({self.job.name: pipeline}, self.groups, Codec(), known={})
+        rows = stage(shared_reader(self.connection).read(tuple(ranges), parts=stage.reads), None)
+        parcels = _by_group(rows)
+        for level in range(len(pipeline.stages)):
+            work = StageWork(
+                {self.job.name: pipeline}, self.groups, level, self.partitions, state_limit=self.state_limit
+            )
+            following: dict[int, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+            for group in range(self.groups):
+                self._check_stop()
+                segments = MemorySegments(state.get((level, group)))
+                parcel = work.turn(group, parcels[group], segments)
+                state[level, group] = segments.content
+                for target, kind, body in zip(parcel.groups, parcel.kinds, parcel.bodies, strict=True):
+                    following[target][kind].append(body)
+            parcels = following
+        bodies: dict[str, list[bytes]] = defaultdict(list)
+        for group in range(self.groups):
+            for kind, those in parcels[group].items():
+                # What could not be read was written by the query, which read it for all jobs.
+                if kind not in ("time", "dead"):
+                    bodies[kind] += those
+        return bodies
+
+    def _last(self, before: State, committed: Callable[[int], bool]) -> tuple[int, State, Places]:
+        """Find the last step whose results are out: its state and its offsets."""
+        steps = sorted((int(path.stem) for path in self.directory.glob("*.json")), reverse=True)
+        if committed(max(steps, default=0) + 1):
+            raise StateError(
+                f"the notes of {self.job.name} in {self.directory} are older than its results: results are out beyond "
+                f"step {max(steps, default=0)}",
+                hint="The checkpoint is an older copy, or lost its last files. Restore the newer copy, or start afresh "
+                "(--fresh), which writes results that are out again.",
+            )
+        for step in steps:
+            if committed(step):
+                frame = pl.read_ipc(self.directory / f"{step}.arrow")
+                state: State = {}
+                for level, group, name, value in frame.iter_rows():
+                    state.setdefault((level, group), {})[name] = value
+                places = json.loads((self.directory / f"{step}.json").read_text("utf-8"))
+                whole = {topic: {int(n): int(at) for n, at in each.items()} for topic, each in places.items()}
+                return step, state, whole
+        shutil.rmtree(self.directory, ignore_errors=True)
+        mine = {topic: dict(self.stopped.places.get(topic, {})) for topic in self.job.sources}
+        return 0, {place: dict(parts) for place, parts in before.items()}, mine
+
+    def _note(self, step: int, state: State, places: Places) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        rows = [(*place, name, value) for place, parts in state.items() for name, value in parts.items()]
+        pl.DataFrame(rows, schema=_SCHEMA, orient="row").write_ipc(self.directory / f"{step}.arrow")
+        sync_file(self.directory / f"{step}.arrow")
+        write_durably(self.directory / f"{step}.json", json.dumps(places))
+        for old in (step - 2,):
+            (self.directory / f"{old}.json").unlink(missing_ok=True)
+            (self.directory / f"{old}.arrow").unlink(missing_ok=True)
+
+
+def _by_group(rows: pa.RecordBatch) -> dict[int, dict[str, list[bytes]]]:
+    parcels: dict[int, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+    columns = (rows.column(name).to_pylist() for name in ("group", "kind", "body"))
+    for group, kind, body in zip(*columns, strict=True):
+        parcels[group][kind].append(body)
+    return parcels
+
+
+def _ranges(places: Places, until: Places) -> list[Range]:
+    """Tell what lies between the offsets of a job and those of its query."""
+    return [
+        Range(topic, number, places[topic].get(number, 0), end)
+        for topic in places
+        for number, end in sorted(until.get(topic, {}).items())
+        if end > places[topic].get(number, 0)
+    ]
+
+
+def _bounded(ranges: list[Range], most: int) -> list[Range]:
+    """Take the same share of every range, so that their event times stay together.
+
+    >>> [len(each) for each in _bounded([Range("t", 0, 0, 90), Range("t", 1, 5, 15)], 50)]
+    [45, 5]
+    """
+    total = sum(len(each) for each in ranges)
+    if total <= most:
+        return ranges
+    return [
+        Range(each.topic, each.partition, each.start, each.start + max(1, len(each) * most // total)) for each in ranges
+    ]
