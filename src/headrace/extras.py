@@ -20,7 +20,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "http": ("httpx",),
     "ingest": ("fsspec",),
     "dashboard": ("fastapi", "starlette", "socketio", "uvicorn", "websockets"),
-    "transit": (),
+    "transit": ("headrace_transit",),
     "report": ("matplotlib",),
     "testing": ("hypothesis", "yaml"),
 }
@@ -29,7 +29,6 @@ INCLUDES: dict[str, tuple[str, ...]] = {
     "spark": ("kafka",),
     "ingest": ("kafka",),
     "dashboard": ("geo", "kafka"),
-    "transit": ("geo", "http", "ingest"),
 }
 
 

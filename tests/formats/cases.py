@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 from tests.formats.samples import records
 
-from headrace.events import Codec, Layout, Record, VehiclePosition
+from headrace.events import Codec, Layout, Record
 from headrace.formats import csv, header_time, json, raw, text
 from headrace.formats.envelope import EnvelopeFormat
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from headrace.formats.format import Format, Records

@@ -12,10 +12,10 @@ import pytest
 from pydantic import TypeAdapter
 
 import headrace.ingest
-import headrace.transit
+import headrace_transit
 from headrace.ingest import Connector, Processor, RawMessage
 
-for _package in (headrace.ingest, headrace.transit):
+for _package in (headrace.ingest, headrace_transit):
     for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
         importlib.import_module(_module.name)
 

@@ -14,11 +14,12 @@ import time
 import h3
 import polars as pl
 
-from headrace.events import Codec, Event, LateEvent, Result, VehiclePosition
+from headrace.events import Codec, Event, LateEvent, Result
 from headrace.kafka import Connection, Consumer, Producer
 from headrace.observe.places import RESOLUTION
 from headrace.observe.probe import LANES, ends, wall
 from headrace.observe.recognition import marker_of
+from headrace_transit.schemas import VehiclePosition
 
 
 def main() -> None:

@@ -11,24 +11,25 @@ import pytest
 
 from headrace.config import Settings
 from headrace.errors import PlanError
-from headrace.events import Codec, Result, StopEvent, VehiclePosition
+from headrace.events import Codec, Result
 from headrace.inprocess import Runner
 from headrace.kafka import Record
 from headrace.observe.recognition import MARKERS, recognise
 from headrace.time.instants import instant
-from headrace.transit.gtfs import final_stops
-from headrace.transit.jobs import all_jobs
-from headrace.transit.markers import recipe_of
-from headrace.transit.simulated_gtfs import write_feed
-from headrace.transit.simulator import Fleet
-from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
+from headrace_transit.gtfs import final_stops
+from headrace_transit.jobs import all_jobs
+from headrace_transit.markers import recipe_of
+from headrace_transit.schemas import StopEvent, VehiclePosition
+from headrace_transit.simulated_gtfs import write_feed
+from headrace_transit.simulator import Fleet
+from headrace_transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from headrace.inprocess.runner import Batch
-    from headrace.transit.markers import VehicleRecipe
+    from headrace_transit.markers import VehicleRecipe
 
 START = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
 _OUTPUT_KEYS = {"pairs": ["cell", "final_cell"]}

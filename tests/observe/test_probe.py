@@ -15,13 +15,14 @@ import polars as pl
 import pytest
 
 from headrace.errors import BrokerError, PlanError
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.kafka import Consumer, Topics, TopicSpec, late_spec
 from headrace.observe.latency import latency_report
 from headrace.observe.places import marker_place
 from headrace.observe.probe import LANES, MarkerEvent, Probe, fresh_number, schedule, wall
 from headrace.observe.recognition import first_place
 from headrace.observe.tracker import Tracker
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.engine import MemorySegments
 from headrace.engine.group import Arrivals, Group, Seen
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.spark.source import kafka_source
 from headrace.spark.source.arrow_stage import ArrowStage
 from headrace.spark.source.kafka_source import KafkaPlan, KafkaStreamReader
@@ -23,6 +23,7 @@ from headrace.stream import Job, Stream
 from headrace.stream.intake import timekeeping
 from headrace.time import bounded
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

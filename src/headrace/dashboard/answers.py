@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from headrace.stream.display import Kind  # noqa: TC001 - read by pydantic
+from headrace.stream.display import Kind
 
 
 class Value(BaseModel):

@@ -15,11 +15,10 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from headrace.dashboard import answers
 from headrace.dashboard.cleaning import plain_text
-from headrace.dashboard.network import city
 from headrace.geo import cell_from_text, cell_latitude, cell_longitude
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from prometheus_client import CollectorRegistry
 
@@ -44,6 +43,7 @@ def make_api(
     *,
     title: str,
     map_config: dict[str, Any],
+    features: Callable[[], dict[str, Any]],
 ) -> FastAPI:
     """Put the REST application together.
 
@@ -54,6 +54,7 @@ def make_api(
         pages: The files of the page.
         title: What the page is called.
         map_config: Where the map begins, and its style.
+        features: Gives lines and points to draw on the map.
     """
     api = FastAPI(
         title="Headrace dashboard",
@@ -145,8 +146,8 @@ def make_api(
 
     @api.get("/api/network", tags=["page"])
     def network() -> Response:
-        """Stops and lines as GeoJSON, for the base map."""
-        return _json(city(), headers={"Cache-Control": "max-age=3600"})
+        """Lines and points as GeoJSON that an installed application wants to see on the map."""
+        return _json(features(), headers={"Cache-Control": "max-age=3600"})
 
     @api.get(
         "/healthz",

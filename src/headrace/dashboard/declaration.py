@@ -140,7 +140,7 @@ def _view(display: Display) -> dict[str, Any]:
 def declare(job: Job) -> Declaration:
     """Say what a job looks like.
 
-    >>> from headrace.transit.jobs import all_jobs
+    >>> from headrace_transit.jobs import all_jobs
     >>> job = all_jobs()["vehicle-distribution"]
     >>> shown = declare(job)
     >>> shown.title, shown.display.kind, shown.step, shown.time_to_live

@@ -14,9 +14,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Client
@@ -35,50 +34,14 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headrace.kafka import Connection, Record
+    from headrace.observe.recipes import Recipe
     from headrace.observe.tracker import Tracker
 
-#: Numbers per interval: more than there are jobs. Jobs read the same topics, so no two markers may share a vehicle or a
+#: Numbers per interval: more than there are jobs. Jobs read the same topics, so no two markers may share a key or a
 #: cell, whichever job they are for.
 LANES = 16
 #: The longest window and the wait for it: what a marker's event may still be part of.
 _REST = 10 * MINUTE
-
-
-@dataclass(frozen=True, slots=True)
-class MarkerEvent:
-    """One event of a marker, ready for Kafka."""
-
-    topic: str
-    key: bytes
-    value: bytes
-
-
-class Recipe(Protocol):
-    """How one job is made to answer."""
-
-    @property
-    def job(self) -> str:
-        """The job's name."""
-        ...
-
-    @property
-    def result_topic(self) -> str:
-        """Where its results are."""
-        ...
-
-    @property
-    def late_topic(self) -> str:
-        """Where events go that came too late for it."""
-        ...
-
-    def events(self, marker: int, *, at: int) -> Sequence[MarkerEvent]:
-        """Make the events of a marker.
-
-        Args:
-            marker: Its number; its cells are those from `recognition.first_place(marker)` on.
-            at: The event time of the last of them, in microseconds since the epoch.
-        """
-        ...
 
 
 def wall() -> int:
