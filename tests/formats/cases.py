@@ -114,7 +114,11 @@ CASES: list[Case] = [
             headers=[{"trace-id": b"t"}, {}, {"other": b"t"}, {}, {}, {}, {"trace-id": b"\xff"}, {}, {}],
         ),
     ),
-    Case("csv with a key", csv({"a": pl.Int64}, key=text("k")), records(b"1", b"2", b"x", keys=[b"x", b"\xff", b"y"])),
+    Case(
+        "csv with a key",
+        csv({"a": pl.Int64}, key=text("k")),
+        records(b"1", b"2", b"3", b"x", keys=[b"x", b"\xff", None, b"y"]),
+    ),
     Case("text", text(), records(b"one", "zwölf".encode(), b"", b"\xff\xfe", None)),
     Case("raw", raw("body"), records(b"one", b"\xff", b"", None)),
     Case(

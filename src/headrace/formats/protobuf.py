@@ -269,9 +269,9 @@ def protobuf(
         SchemaError: The schema cannot be compiled, or has no such message or field.
 
     >>> from headrace.events.schemas.transit_pb2 import StopEvent
-    >>> stops = protobuf(StopEvent, columns=["vehicle_id", "stop_id"])
+    >>> stops = protobuf(StopEvent, columns=["vehicle_id", "speed"])
     >>> stops.schema.names(), stops.text
-    (['vehicle_id', 'stop_id'], "protobuf headrace.v1.StopEvent, time from Kafka's timestamp")
+    (['vehicle_id', 'speed'], "protobuf headrace.v1.StopEvent, time from Kafka's timestamp")
     """
     if is_path(schema):
         descriptor = compile_message(Path(schema), message, include)  # type: ignore[arg-type]
