@@ -19,6 +19,7 @@ from headrace.time.instants import instant
 from headrace_transit.gtfs import final_stops
 from headrace_transit.jobs import all_jobs
 from headrace_transit.markers import recipe_of
+from headrace_transit.settings import TransitSettings
 from headrace_transit.schemas import StopEvent, VehiclePosition
 from headrace_transit.simulated_gtfs import write_feed
 from headrace_transit.simulator import Fleet
@@ -92,7 +93,7 @@ def test_every_job_answers_its_markers(job: str) -> None:
 
 
 def test_a_feed_of_trips_is_asked_for_a_trip_that_it_knows(tmp_path: Path) -> None:
-    settings = Settings.model_validate({"transit": {"gtfs": write_feed(tmp_path / "gtfs")}})
+    settings = Settings(sections=(TransitSettings(gtfs=write_feed(tmp_path / "gtfs")),))
     (event,) = recipe_of("final-stop-distribution", settings).events(1, at=instant(START))
     position = Codec().payload(Codec().read(event.value))  # type: ignore[arg-type]
     assert isinstance(position, VehiclePosition)
@@ -101,7 +102,7 @@ def test_a_feed_of_trips_is_asked_for_a_trip_that_it_knows(tmp_path: Path) -> No
 
 
 def test_a_routing_service_tells_no_trip() -> None:
-    settings = Settings.model_validate({"transit": {"routing_url": "http://127.0.0.1:1/graphql"}})
+    settings = Settings(sections=(TransitSettings(routing_url="http://127.0.0.1:1/graphql"),))
     with pytest.raises(PlanError, match="needs a trip of the timetable"):
         recipe_of("final-stop-distribution", settings)
 

@@ -19,7 +19,8 @@ from headrace.events import Codec
 from headrace.kafka import Consumer, Topics, TopicSpec, late_spec
 from headrace.observe.latency import latency_report
 from headrace.observe.places import marker_place
-from headrace.observe.probe import LANES, MarkerEvent, Probe, fresh_number, schedule, wall
+from headrace.observe.probe import LANES, Probe, fresh_number, schedule, wall
+from headrace.observe.recipes import MarkerEvent
 from headrace.observe.recognition import first_place
 from headrace.observe.tracker import Tracker
 from headrace_transit.schemas import VehiclePosition

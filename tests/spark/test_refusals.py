@@ -14,6 +14,8 @@ import pytest
 from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError, JobError, PlanError, StateError
 from headrace.kafka import COMMITS, DEAD_LETTERS, Connection, Topics, TopicSpec
+from headrace.kafka.connection import AccessError
+from headrace.kafka.producer import ExpiredError, FencedError, TimeoutTooLongError
 from headrace.spark.checkpoint.identity import claim
 from headrace.spark.output.idempotency import idempotency_keys
 from headrace.spark.run.failure import explain_failure
@@ -149,6 +151,27 @@ def test_a_failed_query_is_explained(text: str, kind: type[HeadraceError], words
     problem = explain_failure(text, topics=["input.a"], checkpoint=Path("c"))
     assert isinstance(problem, kind)
     assert words in str(problem)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        AccessError,
+        ExpiredError,
+        FencedError,
+        TimeoutTooLongError,
+        BrokerError,
+        EnvironmentProblem,
+        JobError,
+        StateError,
+    ],
+)
+def test_an_error_of_a_task_keeps_its_kind(kind: type[HeadraceError]) -> None:
+    # A task's error arrives as the text of its traceback; the kind decides whether the run is started again.
+    text = f"Traceback ...\n{kind.__module__}.{kind.__qualname__}: what was wrong\n\n\tat org.apache.spark..."
+    problem = explain_failure(text, topics=[], checkpoint=Path("c"))
+    assert type(problem) is kind
+    assert problem.message == "what was wrong"
 
 
 def test_results_of_the_same_moment_have_keys_of_their_own_and_the_same_ones_again() -> None:

@@ -78,13 +78,7 @@ def test_without_a_timetable_the_simulated_fleet_has_its_own() -> None:
 
 
 def test_with_a_timetable_every_vehicle_is_looked_up_and_blanks_around_its_route_do_not_matter(tmp_path: Path) -> None:
-    settings = Settings(
-        sections=(
-            TransitSettings(
-                gtfs=write_feed(tmp_path / "feed"),
-            )
-        )
-    )
+    settings = Settings(sections=(TransitSettings(gtfs=write_feed(tmp_path / "feed")),))
     vehicles, counts = run(reports(next_stop="1111428", route=helsinki().paths[0].route + "  "), settings)
     assert vehicles == 1
     assert counts["final_stop.found"] == 10

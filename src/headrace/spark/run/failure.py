@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_PYTHON_ERROR = re.compile(r"^(?:headrace\.(?:errors|broker\.\w+)\.)(\w+): (.+)$", re.MULTILINE)
+#: The last line of a traceback of a Python worker, for an error of ours, whichever module it is from.
+_PYTHON_ERROR = re.compile(r"^headrace\.(?:\w+\.)+([A-Z]\w*): (.+)$", re.MULTILINE)
 _LAST_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception|Problem)): (.+)$", re.MULTILINE)
 _OURS = (
     AccessError,
