@@ -1,9 +1,10 @@
 """Formats of records that others write: bytes to columns and back.
 
-`json` reads and writes objects of JSON, `csv` lines of CSV; `text` and `raw` take a value as it is. Times are described
-by `field_time`, `header_time` and `kafka_time`.
+`json` reads and writes objects of JSON, `avro` values of an Avro schema, `csv` lines of CSV; `text` and `raw` take a
+value as it is. Times are described by `field_time`, `header_time` and `kafka_time`.
 """
 
+from headrace.formats.avro import avro
 from headrace.formats.csv import csv
 from headrace.formats.format import DecodedRecords, Format, RecordPart, Records
 from headrace.formats.json import json
@@ -15,6 +16,7 @@ __all__ = [
     "Format",
     "RecordPart",
     "Records",
+    "avro",
     "csv",
     "field_time",
     "header_time",
