@@ -23,6 +23,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "dashboard": ("fastapi", "starlette", "socketio", "uvicorn", "websockets"),
     "transit": (),
     "report": ("matplotlib",),
+    "protobuf": ("grpc_tools",),
     "testing": ("hypothesis", "yaml"),
 }
 #: The extras that an extra includes.

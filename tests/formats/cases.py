@@ -13,7 +13,7 @@ import polars as pl
 from tests.formats.samples import records
 
 from headrace.events import Codec, Layout, Record, VehiclePosition
-from headrace.formats import avro, csv, header_time, json, raw, text
+from headrace.formats import avro, csv, header_time, json, protobuf, raw, record, text
 from headrace.formats.envelope import EnvelopeFormat
 
 if TYPE_CHECKING:
@@ -166,6 +166,40 @@ CASES: list[Case] = [
             time="at",
         ),
         records(*_SCANS, b"\xff"),
+    ),
+    Case(
+        "protobuf",
+        protobuf(VehiclePosition),
+        records(
+            VehiclePosition(vehicle_id="1", speed=2.5, line="6").SerializeToString(),
+            VehiclePosition().SerializeToString(),
+            b"\xff",
+            b"\x0b" * 40,
+            None,
+        ),
+    ),
+    Case(
+        "record",
+        record(
+            json({"a": pl.Int64}),
+            key=json({"k": pl.String, "n": pl.Struct({"x": pl.Int64})}),
+            headers={"trace": "trace-id"},
+            partition="partition",
+            offset="offset",
+            timestamp="sent_at",
+        ),
+        records(
+            *[b'{"a":1}'] * 7,
+            b"{",
+            None,
+            keys=[b'{"k":"x","n":{"x":1}}', b"{}", None, b"no json", b'{"k":1}', b"", b"{}", b"{", b'{"k":"y"}'],
+            headers=[{"trace-id": b"t"}, {}, {"other": b"t"}, {}, {}, {}, {"trace-id": b"\xff"}, {}, {}],
+        ),
+    ),
+    Case(
+        "csv with a key",
+        csv({"a": pl.Int64}, key=text("k")),
+        records(b"1", b"2", b"3", b"x", keys=[b"x", b"\xff", None, b"y"]),
     ),
     Case("text", text(), records(b"one", "zwölf".encode(), b"", b"\xff\xfe", None)),
     Case("raw", raw("body"), records(b"one", b"\xff", b"", None)),

@@ -21,6 +21,7 @@ from headrace.formats.avro_reader import read_values
 from headrace.formats.avro_schema import AvroType, load_schema, schema_of
 from headrace.formats.avro_writer import write_values
 from headrace.formats.format import DecodedRecords, Format
+from headrace.formats.record import with_key
 from headrace.formats.times import ISO, EventTime, field_time
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ def avro(
     time: str | tuple[str, ...] | EventTime | None = None,
     time_format: str = ISO,
     time_zone: str = "UTC",
-) -> AvroFormat:
+    key: Format | None = None,
+) -> Format:
     """Read and write records that are values of an Avro schema.
 
     Args:
@@ -170,6 +172,7 @@ def avro(
         time_format: How a field of numbers or texts writes it: "iso8601"; "s", "ms", "us" or "ns" since 1970; or a
             pattern.
         time_zone: The time zone of times that do not name one.
+        key: How the key of a record becomes columns, such as `text("parcel")`; see `record`.
 
     >>> scans = avro({"type": "record", "name": "Scan", "fields": [
     ...     {"name": "parcel", "type": "string"},
@@ -181,8 +184,9 @@ def avro(
     at = time if isinstance(time, EventTime) else EventTime() if time is None else None
     if schema is None and writer_schema is not None:
         raise SchemaError("avro() has writer_schema= and no schema=", hint="Give it as schema=.")
-    return AvroFormat(
+    described = AvroFormat(
         None if schema is None else load_schema(schema),
         None if writer_schema is None else load_schema(writer_schema),
         at or field_time(time, time_format, zone=time_zone),  # type: ignore[arg-type]
     )
+    return with_key(described, key)
