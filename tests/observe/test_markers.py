@@ -19,8 +19,8 @@ from headrace.time.instants import instant
 from headrace_transit.gtfs import final_stops
 from headrace_transit.jobs import all_jobs
 from headrace_transit.markers import recipe_of
-from headrace_transit.settings import TransitSettings
 from headrace_transit.schemas import StopEvent, VehiclePosition
+from headrace_transit.settings import TransitSettings
 from headrace_transit.simulated_gtfs import write_feed
 from headrace_transit.simulator import Fleet
 from headrace_transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
