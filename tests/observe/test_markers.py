@@ -11,7 +11,7 @@ import pytest
 
 from headrace.config import Settings
 from headrace.errors import PlanError
-from headrace.events import Codec, Result
+from headrace.events import Codec, Result, TypeRegistry
 from headrace.inprocess import Runner
 from headrace.kafka import Record
 from headrace.observe.recognition import MARKERS, recognise
@@ -41,7 +41,7 @@ def answers(job_name: str, markers: dict[int, datetime]) -> dict[int, list[int]]
     """Run a job over a simulated minute with markers in it; gives the `due` times of each marker's results."""
     job = all_jobs()[job_name]
     recipe = recipe_of(job_name)
-    codec = Codec()
+    codec = Codec(TypeRegistry(VehiclePosition, StopEvent))
     by_topic: dict[str, list[bytes]] = defaultdict(list)
     for marker, at in markers.items():
         for event in recipe.events(marker, at=instant(at)):
@@ -95,7 +95,8 @@ def test_every_job_answers_its_markers(job: str) -> None:
 def test_a_feed_of_trips_is_asked_for_a_trip_that_it_knows(tmp_path: Path) -> None:
     settings = Settings(sections=(TransitSettings(gtfs=write_feed(tmp_path / "gtfs")),))
     (event,) = recipe_of("final-stop-distribution", settings).events(1, at=instant(START))
-    position = Codec().payload(Codec().read(event.value))  # type: ignore[arg-type]
+    codec = Codec(TypeRegistry(VehiclePosition))
+    position = codec.payload(codec.read(event.value))  # type: ignore[arg-type]
     assert isinstance(position, VehiclePosition)
     known = final_stops(tmp_path / "gtfs")
     assert (position.route, position.trip_start) in set(known.select("route", "trip_start").rows())

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from headrace.errors import BrokerError, PlanError
-from headrace.events import Codec
+from headrace.events import Codec, TypeRegistry
 from headrace.kafka import Consumer, Topics, TopicSpec, late_spec
 from headrace.observe.latency import latency_report
 from headrace.observe.places import marker_place
@@ -97,7 +97,9 @@ def measured(
     never = threading.Event()
     with (
         forwarding(broker, recipe, delay, badly=badly),
-        Probe(broker.connection, [recipe], tracker, every=every, uncommitted=True) as probe,
+        Probe(
+            broker.connection, [recipe], tracker, every=every, uncommitted=True, types=TypeRegistry(VehiclePosition)
+        ) as probe,
     ):
         assert probe.run(int(seconds * S), never) == seconds * S // every
         probe.drain(never)

@@ -187,11 +187,12 @@ def latency(
     from headrace.time.duration import text as duration_text
 
     tracker = Tracker(patience=waits)
-    markers = markers_of(chosen, registry(settings))
+    known = registry(settings)
+    markers = markers_of(chosen, known)
     recipes = [markers[job.name].recipe(job.name, settings) for job in chosen]
     with (
         stop_on_signals() as stop,
-        Probe(connection, recipes, tracker, every=between, uncommitted=uncommitted) as probe,
+        Probe(connection, recipes, tracker, every=between, uncommitted=uncommitted, types=known.types) as probe,
     ):
         names = ", ".join(job.name for job in chosen)
         terminal.note(

@@ -28,6 +28,7 @@ from headrace.evaluate.visibility import ReaderKind, ResultWatch
 from headrace.observe.latency import latency_report, write_outcomes
 from headrace.observe.probe import Probe, wall
 from headrace.observe.tracker import Tracker
+from headrace.stream.message_types import types_of
 from headrace.time.duration import SECOND
 from headrace.time.instants import instant
 
@@ -160,7 +161,13 @@ class TrialRun:
         self._until(lambda: (backlog.newest() or 0) <= _CAUGHT_UP * trial.rate, _CATCH_UP, None)
         recipes = self._subject.recipes()
         with Probe(
-            connection, recipes, self._tracker, every=plan.marker_every, uncommitted=plan.uncommitted, seed=plan.seed
+            connection,
+            recipes,
+            self._tracker,
+            every=plan.marker_every,
+            uncommitted=plan.uncommitted,
+            seed=plan.seed,
+            types=types_of(self._jobs.values()),
         ) as probe:
             self._tell("measuring", trial.seconds)
             scene.begin = wall()

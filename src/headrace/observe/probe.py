@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from headrace.events import TypeRegistry
     from headrace.kafka import Connection, Record
     from headrace.observe.recipes import Recipe
     from headrace.observe.tracker import Tracker
@@ -94,6 +95,7 @@ class Probe:
         every: Microseconds between two markers of a job.
         uncommitted: Also read as somebody who does not wait for transactions to end.
         seed: Of the moments at which markers leave.
+        types: The message types of the events that jobs read, for those that come too late.
 
     Raises:
         BrokerError: Kafka cannot be reached, or a topic is missing.
@@ -108,6 +110,7 @@ class Probe:
         every: int = SECOND,
         uncommitted: bool = False,
         seed: int = 1,
+        types: TypeRegistry | None = None,
     ) -> None:
         if not recipes:
             raise PlanError("no job to send markers to", hint="Name at least one.")
@@ -120,6 +123,7 @@ class Probe:
         self._tracker = tracker
         self._every = every
         self._seed = seed
+        self._types = types
         self._problem: BrokerError | None = None
         self._closing = threading.Event()
         self._producer = Client(
@@ -239,7 +243,7 @@ class Probe:
     def _reader(self, *, committed: bool) -> Callable[[], None]:
         results = {recipe.result_topic: recipe.job for recipe in self._recipes}
         late = {recipe.late_topic: recipe.job for recipe in self._recipes} if committed else {}
-        codec = Codec()
+        codec = Codec(self._types)
         # Opened here and not in the thread: what comes from now on is seen, and a missing topic is told at once.
         names = [*results, *late]
         start = ends(self._connection, names)
