@@ -16,6 +16,7 @@ from headrace.errors import MissingExtraError
 MODULES: dict[str, tuple[str, ...]] = {
     "kafka": ("confluent_kafka", "prometheus_client", "psutil"),
     "spark": ("pyspark", "py4j", "pandas"),
+    "avro": ("pyruhvro",),
     "geo": ("h3", "h3ronpy"),
     "http": ("httpx",),
     "ingest": ("fsspec",),

@@ -162,7 +162,10 @@ def _raw_times(
     if time.place == "timestamp":
         return arrived
     if time.place == "field":
-        return frame.get_column(time.path[0])
+        column = frame.get_column(time.path[0])
+        for name in time.path[1:]:
+            column = column.struct.field(name)
+        return column
     texts, _ = header_texts(records.headers, time.path[0], len(records))
     return texts if positions is None else texts.gather(positions)
 
