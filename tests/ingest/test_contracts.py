@@ -24,7 +24,11 @@ def subclasses(kind: type) -> list[type]:
     found = []
     for part in kind.__subclasses__():
         found += [part, *subclasses(part)]
-    return [part for part in found if not inspect.isabstract(part) and part.__module__.startswith("headrace.")]
+    return [
+        part
+        for part in found
+        if not inspect.isabstract(part) and part.__module__.startswith(("headrace.", "headrace_transit."))
+    ]
 
 
 CONNECTORS, PROCESSORS = subclasses(Connector), subclasses(Processor)

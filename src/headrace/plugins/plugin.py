@@ -43,8 +43,6 @@ KINDS: dict[str, Kind] = {
     "types": Kind("message types of events in the envelope", is_made=False),
     "connectors": Kind("sources of raw messages that a file of feeds may name", is_made=False),
     "processors": Kind("makers of events from raw messages that a file of feeds may name", is_made=False),
-    "sinks": Kind("places that results are written to", is_made=False),
-    "functions": Kind("functions for expressions of a mapping", is_made=False),
     "settings": Kind("sections of headrace.toml", is_made=False),
     "commands": Kind("commands of the command line", is_made=False, in_file=False),
     "markers": Kind("latency markers of jobs, for `headrace latency` and `headrace evaluate`", is_made=False),

@@ -88,8 +88,6 @@ _CHECKS: dict[str, Callable[[str, Any], str]] = {
     "types": _type,
     "connectors": _subclass("connectors"),
     "processors": _subclass("processors"),
-    "sinks": _callable,
-    "functions": _callable,
     "commands": _callable,
     "markers": _instance("markers"),
     "loads": _instance("loads"),

@@ -33,8 +33,8 @@ class Registry:
     Args:
         settings: Those of the project.
         jobs: Jobs beside those that are found.
-        given: By kind, what the program adds: a mapping from names where things have no name of their own (formats,
-            sinks, functions), else any iterable.
+        given: By kind, what the program adds: a mapping from names where things have no name of their own (formats),
+            else any iterable.
 
     >>> from headrace.config import Settings
     >>> from headrace.formats import text
