@@ -16,12 +16,12 @@ from typing import Any
 
 import psutil
 import pytest
-from headrace.events.schemas.transit_pb2 import VehiclePosition
 from typer.testing import CliRunner, Result
 
 from headrace.cli.main import app
 from headrace.errors import ExitCode
 from headrace.events import Codec
+from headrace.events.schemas.transit_pb2 import VehiclePosition
 from headrace.kafka import Connection
 from headrace.kafka.producer import Producer
 
@@ -214,6 +214,8 @@ def test_tail_shows_what_it_cannot_decode_and_goes_on(run: Run, bootstrap: str, 
     shown = {record["key"]: record for record in lines(run("tail", topic))}
     assert len(shown) == 8
     assert shown["token"]["value"] == {"batch": 7}
+    assert "undecodable" not in shown["token"]
+    assert shown["unknown"]["undecodable"]["reason"]
     assert shown["good"]["details"]["vehicle_id"] == "good"
     assert shown[None]["undecodable"]["reason"] == "malformed"
     assert shown[None]["value"].startswith("rubbish")
