@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
 from typing import TYPE_CHECKING
 
+import fastavro
 import polars as pl
 from tests.formats.samples import records
 
 from headrace.events import Codec, Layout, Record, VehiclePosition
-from headrace.formats import csv, header_time, json, raw, text
+from headrace.formats import avro, csv, header_time, json, protobuf, raw, record, text
 from headrace.formats.envelope import EnvelopeFormat
 
 if TYPE_CHECKING:
@@ -29,6 +32,61 @@ _POSITIONS = EnvelopeFormat(
     VehiclePosition.DESCRIPTOR.full_name, tuple(Layout(VehiclePosition.DESCRIPTOR).schema.items())
 )
 _READINGS = EnvelopeFormat(Record.DESCRIPTOR.full_name, (("sensor", pl.String()), ("value", pl.Float64())))
+
+
+_SCAN = {
+    "type": "record",
+    "name": "Scan",
+    "namespace": "parcels",
+    "fields": [
+        {"name": "parcel", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "belt", "type": ["null", "int"], "default": None},
+        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "OLD"]}},
+        {"name": "stops", "type": {"type": "array", "items": {"type": "record", "name": "Stop", "fields": [
+            {"name": "depot", "type": ["null", "string"]},
+            {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        ]}}},
+        {"name": "tags", "type": {"type": "map", "values": "double"}},
+        {"name": "first", "type": ["null", "Stop"]},
+    ],
+}  # fmt: skip
+_ODD = {
+    "type": "record",
+    "name": "Odd",
+    "fields": [
+        {"name": "hash", "type": {"type": "fixed", "name": "Hash", "size": 2}},
+        {"name": "either", "type": ["null", "long", "string"]},
+        {"name": "nothing", "type": "null"},
+        {"name": "real", "type": "float"},
+    ],
+}
+
+
+def _avro(schema: dict, *rows: dict) -> list[bytes]:
+    parsed = fastavro.parse_schema(schema)
+    found = []
+    for row in rows:
+        buffer = BytesIO()
+        fastavro.schemaless_writer(buffer, parsed, row)
+        found.append(buffer.getvalue())
+    return found
+
+
+_STOP = {"depot": "north", "day": date(2026, 1, 1)}
+_SCANS = _avro(
+    _SCAN,
+    {"parcel": "zwölf", "at": _AT, "belt": -3, "price": Decimal("12.34"), "state": "OLD", "stops": [_STOP, _STOP],
+     "tags": {"a": 1.5}, "first": _STOP},
+    {"parcel": "", "at": _AT, "belt": None, "price": None, "state": "NEW", "stops": [], "tags": {}, "first": None},
+)  # fmt: skip
+_ODDS = _avro(
+    _ODD,
+    {"hash": b"ab", "either": None, "nothing": None, "real": 1.5},
+    {"hash": b"cd", "either": 7, "nothing": None, "real": -1.5},
+    {"hash": b"ef", "either": "x", "nothing": None, "real": 0.0},
+)
 
 
 def _events(kind: type, **columns: list[object]) -> list[bytes]:
@@ -84,6 +142,64 @@ CASES: list[Case] = [
             *_events(Record, sensor=["c"], value=["no number"]),
             b"rubbish",
         ),
+    ),
+    Case(
+        "avro",
+        avro(_SCAN, time="at"),
+        records(*_SCANS, *(value[:-1] for value in _SCANS), *(value + b"\0" for value in _SCANS), b"", None),
+    ),
+    Case("avro-one-by-one", avro(_ODD), records(*_ODDS, *(value[:-1] for value in _ODDS), b"\xff", None)),
+    Case(
+        "avro-of-an-older-writer",
+        avro(
+            {
+                "type": "record",
+                "name": "Parcel",
+                "fields": [
+                    {"name": "id", "aliases": ["parcel"], "type": "string"},
+                    {"name": "belt", "type": ["null", "double"]},
+                    {"name": "weight", "type": "double", "default": 1.0},
+                    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+                ],
+            },
+            writer_schema=_SCAN,
+            time="at",
+        ),
+        records(*_SCANS, b"\xff"),
+    ),
+    Case(
+        "protobuf",
+        protobuf(VehiclePosition),
+        records(
+            VehiclePosition(vehicle_id="1", speed=2.5, line="6").SerializeToString(),
+            VehiclePosition().SerializeToString(),
+            b"\xff",
+            b"\x0b" * 40,
+            None,
+        ),
+    ),
+    Case(
+        "record",
+        record(
+            json({"a": pl.Int64}),
+            key=json({"k": pl.String, "n": pl.Struct({"x": pl.Int64})}),
+            headers={"trace": "trace-id"},
+            partition="partition",
+            offset="offset",
+            timestamp="sent_at",
+        ),
+        records(
+            *[b'{"a":1}'] * 7,
+            b"{",
+            None,
+            keys=[b'{"k":"x","n":{"x":1}}', b"{}", None, b"no json", b'{"k":1}', b"", b"{}", b"{", b'{"k":"y"}'],
+            headers=[{"trace-id": b"t"}, {}, {"other": b"t"}, {}, {}, {}, {"trace-id": b"\xff"}, {}, {}],
+        ),
+    ),
+    Case(
+        "csv with a key",
+        csv({"a": pl.Int64}, key=text("k")),
+        records(b"1", b"2", b"3", b"x", keys=[b"x", b"\xff", None, b"y"]),
     ),
     Case("text", text(), records(b"one", "zwölf".encode(), b"", b"\xff\xfe", None)),
     Case("raw", raw("body"), records(b"one", b"\xff", b"", None)),

@@ -142,6 +142,8 @@ class TestCheckpoint:
         ("TimeoutException: Timed out waiting for a node assignment. Call: describeTopics", BrokerError, "in time"),
         ("Traceback ...\nheadrace.errors.StateError: the saved state does not fit\nmore", StateError, "does not fit"),
         ("Traceback ...\nheadrace.errors.JobError: step 'filter' failed\n", JobError, "step 'filter' failed"),
+        # Not of the job's making: a job that fails twice at the same batch is given up.
+        ("SparkException: Python worker failed to connect back.", EnvironmentProblem, "did not start in time"),
         ("Traceback\nValueError: odd\n", JobError, "ValueError: odd"),
         ("nothing that is known", JobError, "nothing that is known"),
         ("=== Streaming Query ===\n", JobError, "no reason"),

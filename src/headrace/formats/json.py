@@ -19,9 +19,11 @@ from headrace.events.codec import MAX_VALUE_BYTES
 from headrace.events.letters import Reason, Rejection
 from headrace.events.reader import value_lengths
 from headrace.formats.format import DecodedRecords, Format
+from headrace.formats.headers import header_texts
 from headrace.formats.json_reader import arrow_type, read_objects
 from headrace.formats.json_writer import write_objects
-from headrace.formats.times import ISO, EventTime, dates, field_time, header_texts, iso_instants
+from headrace.formats.record import with_key
+from headrace.formats.times import ISO, EventTime, dates, field_time, iso_instants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -151,7 +153,8 @@ class JsonFormat(Format):
         if self.time.place == "timestamp":
             return _kafka_times(records, positions)
         if self.time.place == "header":
-            return header_texts(records.headers, self.time.path[0], len(records)).gather(positions)
+            texts, _ = header_texts(records.headers, self.time.path[0], len(records))
+            return texts.gather(positions)
         outer, *inner = self.time.path
         found = frame.get_column(outer)
         for name in inner:
@@ -166,7 +169,8 @@ def json(
     time_format: str = ISO,
     time_zone: str = "UTC",
     max_value_bytes: int = MAX_VALUE_BYTES,
-) -> JsonFormat:
+    key: Format | None = None,
+) -> Format:
     """Read and write records that are objects of JSON.
 
     Args:
@@ -176,6 +180,7 @@ def json(
         time_format: How it is written: "iso8601"; "s", "ms", "us" or "ns" since 1970; or a pattern.
         time_zone: The time zone of times that do not name one.
         max_value_bytes: Longer values are dead letters.
+        key: How the key of a record becomes columns, such as `text("parcel")`; see `record`.
 
     >>> scans = json(schema={"parcel": pl.String, "weight": pl.Float64}, time="scanned_at")
     >>> scans.schema.names(), scans.text
@@ -183,7 +188,8 @@ def json(
     """
     at = time if isinstance(time, EventTime) else EventTime() if time is None else None
     columns = tuple((name, kind() if isinstance(kind, type) else kind) for name, kind in (schema or {}).items())
-    return JsonFormat(columns, at or field_time(time, time_format, zone=time_zone), max_value_bytes)  # type: ignore[arg-type]
+    at = at or field_time(time, time_format, zone=time_zone)  # type: ignore[arg-type]
+    return with_key(JsonFormat(columns, at, max_value_bytes), key)
 
 
 def _check(name: str, kind: pl.DataType, *, inside: bool = False) -> None:

@@ -40,6 +40,8 @@ _OURS = (
 _KINDS: dict[str, type[HeadraceError]] = {kind.__name__: kind for kind in _OURS}
 _LOSS = ("offsets out of range", "data may have been lost", "data may have been missed")
 
+#: What Spark says when a worker has not answered within its 10 or 15 s.
+_SLOW_WORKER = ("python worker failed to connect back", "waiting for the python worker to connect back")
 _FULL = ("no space left on device", "file too large", "disk quota exceeded")
 
 
@@ -80,6 +82,11 @@ def explain_failure(text: str, *, topics: Sequence[str], checkpoint: Path) -> He
             f"Kafka no longer holds what the job in {checkpoint} wants to read next: the topic was made anew, "
             "or what it held has expired",
             hint="Start afresh (--fresh) to begin with what is there; what is gone cannot be counted.",
+        )
+    if any(words in lowered for words in _SLOW_WORKER):
+        return EnvironmentProblem(
+            "a Python worker of Spark did not start in time: the machine is too busy, or short of memory",
+            hint="The job continues from its checkpoint when it is started again; give it more cores or memory.",
         )
     if any(word in lowered for word in _FULL):
         return disk_full(checkpoint)
