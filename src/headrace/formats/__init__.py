@@ -1,12 +1,15 @@
 """Formats of records that others write: bytes to columns and back.
 
 `json` reads and writes objects of JSON, `avro` values of an Avro schema, `csv` lines of CSV, `protobuf` messages of a
-type of one's own; `text` and `raw` take a value as it is. `record` adds the key, headers and Kafka's figures as
-columns. Times are described by `field_time`, `header_time` and `kafka_time`.
+type of one's own; `text` and `raw` take a value as it is. `cloudevents` reads and writes events of that standard,
+`debezium` reads changes of tables. `record` adds the key, headers and Kafka's figures as columns. Times are described
+by `field_time`, `header_time` and `kafka_time`.
 """
 
 from headrace.formats.avro import avro
+from headrace.formats.cloudevents import cloudevents
 from headrace.formats.csv import csv
+from headrace.formats.debezium import debezium
 from headrace.formats.format import DecodedRecords, Format, RecordPart, Records
 from headrace.formats.json import json
 from headrace.formats.protobuf import protobuf
@@ -20,7 +23,9 @@ __all__ = [
     "RecordPart",
     "Records",
     "avro",
+    "cloudevents",
     "csv",
+    "debezium",
     "field_time",
     "header_time",
     "json",
