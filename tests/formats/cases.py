@@ -13,7 +13,7 @@ import polars as pl
 from tests.formats.samples import records
 
 from headrace.events import Codec, Layout, Record, VehiclePosition
-from headrace.formats import avro, csv, header_time, json, protobuf, raw, record, text
+from headrace.formats import avro, confluent, csv, header_time, json, protobuf, raw, record, text
 from headrace.formats.envelope import EnvelopeFormat
 
 if TYPE_CHECKING:
@@ -200,6 +200,18 @@ CASES: list[Case] = [
         "csv with a key",
         csv({"a": pl.Int64}, key=text("k")),
         records(b"1", b"2", b"3", b"x", keys=[b"x", b"\xff", None, b"y"]),
+    ),
+    Case(
+        "confluent",
+        confluent(json({"a": pl.Int64}, time="at", time_format="ms")),
+        records(
+            *(b"\0\0\0\0" + number + b'{"a":1,"at":1767268800000}' for number in (b"\1", b"\2", b"\1")),
+            b"\1" + b"\xff" * 16 + b'{"a":2,"at":1767268800000}',
+            b"\0\0\0\0\1{",
+            b"\0\0",
+            b'{"a":1}',
+            None,
+        ),
     ),
     Case("text", text(), records(b"one", "zwölf".encode(), b"", b"\xff\xfe", None)),
     Case("raw", raw("body"), records(b"one", b"\xff", b"", None)),
