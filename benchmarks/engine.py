@@ -109,9 +109,7 @@ def read_only(ground: Ground, topic: str = VEHICLE_POSITIONS) -> float:
     def count_all() -> int:
         # A new frame each time: Spark would skip the reading of one that it has already run.
         rows = spark.read.format("kafka").options(**ground.broker.connection.spark_options())
-        summed = (
-            rows.option("subscribe", topic).load().selectExpr("sum(length(value))", "count(*) AS events")
-        )
+        summed = rows.option("subscribe", topic).load().selectExpr("sum(length(value))", "count(*) AS events")
         return int(summed.collect()[0]["events"])
 
     try:

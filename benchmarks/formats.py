@@ -261,7 +261,13 @@ def end_to_end(*, rows: int, turns: int, batch: int | None) -> dict[str, Any]:
         EmbeddedBroker(ServerSettings(data_dir=Path(directory) / "kafka", memory="1g")) as broker,
     ):
         results = TopicSpec(name=job.result_topic, partitions=2)
-        specs = [TopicSpec(name=TOPIC, partitions=4), results, late_spec(results), dead_letter_spec(), commit_spec()]
+        specs = [
+            TopicSpec(name=TOPIC, partitions=4),
+            results,
+            late_spec(results.name),
+            dead_letter_spec(),
+            commit_spec(),
+        ]
         Topics(broker.connection).ensure(specs)
         frame = events(rows).rename({"event_time": "at"})
         with Producer(broker.connection) as producer:

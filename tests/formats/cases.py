@@ -13,7 +13,20 @@ import polars as pl
 from tests.formats.samples import records
 
 from headrace.events import Codec, Layout, Record, VehiclePosition
-from headrace.formats import avro, confluent, csv, header_time, json, protobuf, raw, record, text
+from headrace.formats import (
+    avro,
+    cloudevents,
+    confluent,
+    csv,
+    debezium,
+    header_time,
+    json,
+    kafka_time,
+    protobuf,
+    raw,
+    record,
+    text,
+)
 from headrace.formats.envelope import EnvelopeFormat
 
 if TYPE_CHECKING:
@@ -27,6 +40,14 @@ class Case:
     samples: Records
 
 
+_CE = {
+    "ce_specversion": b"1.0",
+    "ce_id": b"7",
+    "ce_source": b"/s",
+    "ce_type": b"t",
+    "ce_time": b"2026-01-01T00:00:00Z",
+    "ce_ext": b"x",
+}
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 _POSITIONS = EnvelopeFormat(
     VehiclePosition.DESCRIPTOR.full_name, tuple(Layout(VehiclePosition.DESCRIPTOR).schema.items())
@@ -211,6 +232,58 @@ CASES: list[Case] = [
             b"\0\0",
             b'{"a":1}',
             None,
+        ),
+    ),
+    Case(
+        "debezium",
+        debezium({"id": pl.Int64, "on": pl.Date}, source={"table": pl.String}),
+        records(
+            b'{"op":"c","after":{"id":1,"on":"2026-01-01"},"source":{"ts_ms":1,"table":"t"}}',
+            b'{"payload":{"op":"d","before":{"id":1},"source":{"ts_ms":1}},"schema":{}}',
+            b'{"op":"c","after":{"id":1,"on":"soon"},"source":{"ts_ms":1}}',
+            b'{"op":"t","source":{"ts_ms":1}}',
+            b'{"op":"u","before":{"id":1},"source":{"ts_ms":1}}',
+            b'{"op":"u","after":{"id":1}}',
+            None,
+            b"[]",
+        ),
+    ),
+    Case(
+        "cloudevents",
+        cloudevents(json({"a": pl.Int64, "on": pl.Date}), source="/tests", attributes=["id", "type", "source", "ext"]),
+        records(
+            b'{"specversion":"1.0","id":"1","source":"/s","type":"t","time":"2026-01-01T00:00:00Z","data":{"a":1}}',
+            b'{"a":2}',
+            b'{"specversion":"1.0","id":"1","source":"/s","type":"t","time":"2026-01-01T00:00:00Z","data_base64":"e30="}',
+            b'{"specversion":"1.0","id":"1","source":"/s","type":"t","time":"2026-01-01T00:00:00Z","data_base64":"!"}',
+            b'{"specversion":"1.0","id":"1","source":"/s","type":"t","time":"2026-01-01T00:00:00Z","data":{"on":"x"}}',
+            b'{"specversion":"1.0","id":"","source":"/s","type":"t","time":"soon"}',
+            b"{",
+            None,
+            None,
+            headers=[
+                {},
+                _CE,
+                {},
+                {},
+                {},
+                {},
+                {},
+                {},
+                _CE | {"ce_time": b"soon"},
+            ],
+        ),
+    ),
+    Case(
+        "cloudevents of csv",
+        cloudevents(
+            csv({"a": pl.Int64}), mode="structured", source="/tests", type="t", attributes=[], time=kafka_time()
+        ),
+        records(
+            b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"1"}',
+            b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"x"}',
+            b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"MQ=="}',
+            b'{"specversion":"0.3","id":"1","source":"/s","type":"t"}',
         ),
     ),
     Case("text", text(), records(b"one", "zwölf".encode(), b"", b"\xff\xfe", None)),

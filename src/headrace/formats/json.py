@@ -46,13 +46,7 @@ class JsonFormat(Format):
     max_value_bytes: int = MAX_VALUE_BYTES
 
     def __post_init__(self) -> None:
-        for name, kind in self.columns:
-            if name in _TIMES or name.startswith("#"):
-                raise SchemaError(
-                    f"a column of the schema is called {name!r}, a name that Headrace uses itself",
-                    hint="Leave it out: the time of an event is declared by time=, and is the column event_time.",
-                )
-            _check(name, kind)
+        checked_columns(dict(self.columns))
         _ = self._schemas  # a time at a place where the schema has something else fails here
 
     def __getstate__(self) -> dict[str, Any]:
@@ -93,20 +87,13 @@ class JsonFormat(Format):
         frame = pl.DataFrame(pl.from_arrow(table))
         raw = self._raw_times(frame, records, positions)
         micros = self.time.micros(raw)
-        fine = micros.is_not_null().to_numpy()
+        fine = micros.is_not_null().to_numpy().copy()
         for row in np.flatnonzero(~fine).tolist():
             rejections[int(positions[row])] = self.time.rejection(raw[row])
-        typed: list[pl.Series] = []
-        for name, kind in self.columns:
-            column = frame.get_column(name)
-            found = _typed(column, kind)
-            wrong = found.is_null() & column.is_not_null() if isinstance(kind, pl.Datetime | pl.Date) else None
-            if wrong is not None and wrong.any():
-                for row in wrong.arg_true().to_list():
-                    text = f"{name} is {column[row][:100]!r}, which is no {kind} in ISO 8601"
-                    rejections.setdefault(int(positions[row]), Rejection(Reason.WRONG_TYPE, text))
-                fine &= ~wrong.to_numpy()
-            typed.append(found)
+        typed, wrong = typed_columns(frame, self.columns)
+        for row, rejection in wrong.items():
+            rejections.setdefault(int(positions[row]), rejection)
+            fine[row] = False
         taken_in = _kafka_times(records, positions)
         whole = pl.DataFrame([micros.cast(_INSTANT).alias(_TIMES[0]), taken_in.alias(_TIMES[1]), *typed])
         whole = whole.select(*_TIMES, *(self.schema if columns is None else columns))
@@ -187,7 +174,7 @@ def json(
     (['parcel', 'weight'], 'json, time from scanned_at')
     """
     at = time if isinstance(time, EventTime) else EventTime() if time is None else None
-    columns = tuple((name, kind() if isinstance(kind, type) else kind) for name, kind in (schema or {}).items())
+    columns = tuple((name, _instance(kind)) for name, kind in (schema or {}).items())
     at = at or field_time(time, time_format, zone=time_zone)  # type: ignore[arg-type]
     return with_key(JsonFormat(columns, at, max_value_bytes), key)
 
@@ -257,6 +244,48 @@ def _texts(values: list[Any]) -> list[Any]:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     return [text(value) for value in values]
+
+
+def typed_columns(
+    frame: pl.DataFrame, columns: Sequence[tuple[str, pl.DataType]]
+) -> tuple[list[pl.Series], dict[int, Rejection]]:
+    """Turn columns as they were read into those of a schema.
+
+    Args:
+        frame: The fields, dates and times as texts.
+        columns: The columns.
+
+    Returns:
+        The columns, and the rows in which a text is no date or time.
+    """
+    typed: list[pl.Series] = []
+    rejections: dict[int, Rejection] = {}
+    for name, kind in columns:
+        column = frame.get_column(name)
+        found = _typed(column, kind)
+        typed.append(found)
+        if isinstance(kind, pl.Datetime | pl.Date):
+            for row in (found.is_null() & column.is_not_null()).arg_true().to_list():
+                text = f"{name} is {column[row][:100]!r}, which is no {kind} in ISO 8601"
+                rejections.setdefault(row, Rejection(Reason.WRONG_TYPE, text))
+    return typed, rejections
+
+
+def checked_columns(schema: Mapping[str, Any]) -> tuple[tuple[str, pl.DataType], ...]:
+    """Give the columns of a schema as they are declared.
+
+    Raises:
+        SchemaError: A type is none that is read from JSON, or a name is one that Headrace uses itself.
+    """
+    columns = tuple((name, _instance(kind)) for name, kind in schema.items())
+    for name, kind in columns:
+        if name in _TIMES or name.startswith("#"):
+            raise SchemaError(
+                f"a column of the schema is called {name!r}, a name that Headrace uses itself",
+                hint="Leave it out: the time of an event is declared by time=, and is the column event_time.",
+            )
+        _check(name, kind)
+    return columns
 
 
 def _typed(column: pl.Series, kind: pl.DataType) -> pl.Series:
