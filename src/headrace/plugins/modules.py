@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,6 +92,15 @@ def _put_on_path(directory: Path) -> None:
         sys.path.insert(0, str(directory))
 
 
+_OURS = Path(__file__).resolve().parents[1]
+_LIBRARIES = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
+
+
+def _is_library(file: Path) -> bool:
+    """Tell whether a file is of Python or of an installed package, and not the user's."""
+    return any(place in file.resolve().parents for place in _LIBRARIES)
+
+
 def load_failure(place: str, problem: BaseException) -> HeadraceError:
     """Make the error that says where in somebody's code something failed; a missing extra is named as such.
 
@@ -104,12 +114,15 @@ def load_failure(place: str, problem: BaseException) -> HeadraceError:
     if isinstance(problem, HeadraceError) and not isinstance(problem, PlanError):
         return problem
     frames = [each for each in traceback.extract_tb(problem.__traceback__) if "importlib" not in each.filename]
-    ours = Path(__file__).parents[1]
-    theirs = [each for each in frames if each.line and ours not in Path(each.filename).parents]
+    # The line of the user's own code; of a package that is installed, the line in it.
+    outside = [each for each in frames if each.line and _OURS not in Path(each.filename).resolve().parents]
+    theirs = [each for each in outside if not _is_library(Path(each.filename))] or outside
     last = theirs[-1] if theirs else None
     where = f", at {last.filename}:{last.lineno}: {last.line}" if last is not None else ""
     if isinstance(problem, SyntaxError):
         where = f", at {problem.filename}:{problem.lineno}"
     hint = problem.hint if isinstance(problem, HeadraceError) else "Correct it."
+    if isinstance(problem, TypeError) and "Job.__init__()" in str(problem):
+        hint = 'A job has a name and a stream: Job("late", stream).'
     told = problem.message if isinstance(problem, HeadraceError) else f"{type(problem).__name__}: {problem}"
     return PlanError(f"{place} cannot be imported: {told}{where}", hint=hint)
