@@ -146,7 +146,9 @@ def kind_of(record: SampleRecord) -> Kind:
         return "raw"
     if any(ord(character) < 32 and character not in "\t\r\n" for character in line[:1_000]):
         return "raw"
-    return "csv" if any(delimiter in line for delimiter in _DELIMITERS) and "\n" not in line.strip() else "text"
+    # Half an object of JSON has commas, and is no line of CSV.
+    is_line = "\n" not in line.strip() and not line.lstrip().startswith("{")
+    return "csv" if is_line and any(delimiter in line for delimiter in _DELIMITERS) else "text"
 
 
 def _kind_of_object(content: dict[str, Any]) -> Kind:
