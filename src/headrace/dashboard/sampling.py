@@ -223,6 +223,8 @@ def _columns(records: list[Record]) -> Records:
         keys=pa.array(each("key"), pa.binary()),
         headers=pa.array(headers, _HEADERS),
         timestamps=pa.array(each("timestamp"), _TIMES),
+        partitions=pa.array(each("partition"), pa.int32()),
+        offsets=pa.array(each("offset"), pa.int64()),
     )
 
 
