@@ -63,12 +63,12 @@ export function Graph(props: { graph: JobGraph; chosen: string | null; now: numb
               data-edge={edge.id}
               data-sampled={edge.sampled}
               aria-pressed={edge.id === chosen}
-              aria-label={`Rows from ${titleOf(graph, edge.source)} to ${titleOf(graph, edge.target)}`}
               title="Show rows"
               style={{ left: `${at.x}px`, top: `${at.y}px` }}
               onClick={() => { choose(edge.id); }}
             >
               {edge.rate === null ? "rows" : `${format.number(edge.rate)}/s`}
+              <span class="unseen"> from {titleOf(graph, edge.source)} to {titleOf(graph, edge.target)}</span>
             </button>
           );
         })}

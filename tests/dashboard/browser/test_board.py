@@ -112,7 +112,7 @@ def test_the_steps_of_a_job_and_the_rows_on_their_edges(
         page.wait_for_selector('.step[data-step="stateful-0"] [data-figure="state rows"] dd >> text=1,204')
         titles = [step.inner_text() for step in page.locator(".step h3").all()]
         assert titles[0] == parcels.topic
-        assert titles[1] == "filter [weight > 1.0]"
+        assert titles[1] == "filter [weight > 1]"
         assert "aggregate scans=count()" in titles
         assert page.locator('.step[data-step="stateful-0"] [data-figure="state size"] dd').inner_text() == "903 kB"
 
