@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 from headrace.errors import PlanError, SchemaError
 from headrace.formats.envelope import EnvelopeFormat
 from headrace.stream import plan
+from headrace.stream.declared import check_format
 from headrace.stream.display import Display
 from headrace.stream.pipeline import Pipeline, compile_plan, trunk
 from headrace.stream.steps import Drop, Select, replaces
+from headrace.stream.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from headrace.formats import Format
     from headrace.stream.steps import Step
-    from headrace.stream.stream import Stream
 
 #: Columns that a result record has of its own, beside those of the window.
 RESULT_FIELDS = frozenset(
@@ -120,6 +121,16 @@ class Job:
         display: Display | None,
         format: Format | None,  # noqa: A002
     ) -> None:
+        if not isinstance(stream, Stream):
+            raise PlanError(
+                f"job {name!r} of a {type(stream).__name__}, not of a stream", hint='Write Job("late", stream).'
+            )
+        if isinstance(stream.node, plan.Window):
+            raise PlanError(
+                f"job {name!r} ends with window(...), which gives nothing by itself",
+                hint="Say what to compute in each window: .aggregate(scans=count()).",
+            )
+        check_format(format, f"job {name!r}")
         taken = sorted(set(stream.schema) & RESULT_FIELDS)
         if taken:
             raise PlanError(
