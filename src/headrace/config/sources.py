@@ -256,6 +256,8 @@ def _unknown_section(section: str, table: object, where: str) -> Problem:
     names = {setting.key.partition(".")[2]: setting.key for setting in KEYS.values()}
     if not isinstance(table, dict) and section in names:
         remedy = f"Did you mean {names[section]}? Put it below a line [{names[section].partition('.')[0]}]."
+    elif isinstance(table, list) and _close(section, ["jobs"]):
+        return Problem(f"{where}: there is no setting {section!r}", 'Did you mean jobs? jobs = ["jobs.py"]')
     else:
         close = _close(section, SECTIONS)
         remedy = f"Did you mean [{close}]? " if close else ""
