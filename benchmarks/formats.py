@@ -39,10 +39,11 @@ from benchmarks.codec import by_classes, conditions, positions, race
 from rich.console import Console
 from rich.table import Table
 
-from headrace.events import Codec, Layout, VehiclePosition
+from headrace.events import Codec, Layout
 from headrace.formats import Records, avro, csv, json, protobuf
 from headrace.formats.avro_schema import AvroField, AvroType, schema_json, schema_of
 from headrace.formats.envelope import EnvelopeFormat
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -223,6 +223,9 @@ class Found:
             )
         if not isinstance(table, dict) and section in names:
             remedy = f"Did you mean {names[section]}? Put it below a line [{names[section].partition('.')[0]}]."
+        elif isinstance(table, list) and (kind := _close(section, KINDS)):
+            example = '["jobs.py"]' if kind == JOBS else f'["parcels.{kind}:NAME"]'
+            return Problem(f"{where}: there is no setting {section!r}", f"Did you mean {kind}? {kind} = {example}")
         else:
             close = _close(section, self.sections)
             remedy = f"Did you mean [{close}]? " if close else ""
