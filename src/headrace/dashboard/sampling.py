@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from headrace.dashboard.declaration import Declaration
     from headrace.dashboard.job_graph import EdgeLine, EdgeRows
+    from headrace.events import TypeRegistry
     from headrace.kafka import Connection
     from headrace.kafka.consumer import Record
 
@@ -77,10 +78,12 @@ class Sampler:
         declarations: The jobs and their further outputs.
     """
 
-    def __init__(self, connection: Connection, declarations: Iterable[Declaration]) -> None:
+    def __init__(
+        self, connection: Connection, declarations: Iterable[Declaration], types: TypeRegistry | None = None
+    ) -> None:
         self._connection = connection
         self._results = ResultDecoder(declarations)
-        self._codec = Codec()
+        self._codec = Codec(types)
         self._lock = threading.Lock()
         self._looks: dict[str, _Look] = {}
 

@@ -32,6 +32,7 @@ from headrace.dashboard.supervision import keep_running
 from headrace.dashboard.viewers import MOST_VIEWERS, Viewers
 from headrace.dev.ports import port_owner
 from headrace.errors import EnvironmentProblem
+from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
     import threading
@@ -53,9 +54,8 @@ _LISTEN_FOR_STOP = 0.1
 _MORE_PORTS = 100
 
 
-#: Where the map begins if no application says where.
-_WORLD = (10.0, 25.0)
-_WORLD_ZOOM = 1.5
+#: How near the map begins if no application says so: the page then finds the first results.
+_WORLD_ZOOM = 10.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,11 +123,11 @@ class Dashboard:
             make_registry(collector),
             pages or Pages(),
             StepFigures(jobs, self.boards, self.reader, self.probe),
-            Sampler(connection, [board.declaration for board in self.boards.values()]),
+            Sampler(connection, [board.declaration for board in self.boards.values()], types_of(jobs)),
             title=self.options.title,
             map_config={
                 "style": self.options.style or None,
-                "center": list(defaults[0].center if defaults else _WORLD),
+                "center": list(defaults[0].center) if defaults else None,
                 "zoom": defaults[0].zoom if defaults else _WORLD_ZOOM,
             },
             features=cache(partial(features_of, defaults)),
