@@ -87,7 +87,7 @@ def jobs(
             terminal.line(job.explain())
         terminal.note(f"Run it: headrace run {name}    See its results: headrace tail {found[0].result_topic}")
         return
-    if known.failed and not known.jobs:
+    if known.failed_jobs and not known.jobs:
         known.every()  # raises why there is none
     listed = known.jobs.values()
     for plugin in known.failed_jobs:
