@@ -80,6 +80,7 @@ def test_the_file_can_be_named_by_variable_or_argument(tmp_path: Path) -> None:
     [
         ("[broker]\nprt = 1", "headrace.toml:2: there is no setting 'broker.prt'", "Did you mean broker.port?"),
         ("[brokr]\nport = 1", "headrace.toml:1: there is no section 'brokr'", "Did you mean [broker]?"),
+        ('jobz = ["jobs.py"]', "headrace.toml:1: there is no setting 'jobz'", "Did you mean jobs?"),
         ("port = 1", "headrace.toml:1: there is no section 'port'", ".port? Put it below"),
         ("[zzz]\na = 1", "no section 'zzz'", "Sections: broker, spark, dashboard, paths, simulator, transit."),
         ("broker = 3", "broker is 3, but it is the name of a section", "[broker]"),

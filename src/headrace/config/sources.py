@@ -223,6 +223,8 @@ class Found:
             )
         if not isinstance(table, dict) and section in names:
             remedy = f"Did you mean {names[section]}? Put it below a line [{names[section].partition('.')[0]}]."
+        elif isinstance(table, list) and _close(section, ["jobs"]):
+            return Problem(f"{where}: there is no setting {section!r}", 'Did you mean jobs? jobs = ["jobs.py"]')
         else:
             close = _close(section, self.sections)
             remedy = f"Did you mean [{close}]? " if close else ""

@@ -26,6 +26,8 @@ from headrace.dashboard.metrics import DashboardCollector, make_registry
 from headrace.dashboard.pages import Pages
 from headrace.dashboard.probe import Probe
 from headrace.dashboard.reader import Reader
+from headrace.dashboard.sampling import Sampler
+from headrace.dashboard.step_figures import StepFigures
 from headrace.dashboard.supervision import keep_running
 from headrace.dashboard.viewers import MOST_VIEWERS, Viewers
 from headrace.dev.ports import port_owner
@@ -120,6 +122,8 @@ class Dashboard:
             self.figures,
             make_registry(collector),
             pages or Pages(),
+            StepFigures(jobs, self.boards, self.reader, self.probe),
+            Sampler(connection, [board.declaration for board in self.boards.values()]),
             title=self.options.title,
             map_config={
                 "style": self.options.style or None,
