@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
+from headrace.delivery import DELIVERIES, Delivery
+
 PREFIX = "HEADRACE_"
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 ResultEncoding = Literal["binary", "json"]
-Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
 Quantiles = Literal["kll", "exact"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
@@ -248,7 +249,7 @@ class SparkSettings(Section):
     delivery: Delivery | None = _setting(
         None,
         "What readers of results may rely on when something crashes; what each job says if not set.",
-        ", ".join(get_args(Delivery)),
+        ", ".join(DELIVERIES),
     )
     apart_rows: Annotated[int, Number] = _setting(
         100_000,
