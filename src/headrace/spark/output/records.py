@@ -252,7 +252,8 @@ class Writer:
         names: list[bytes] | None = None,
     ) -> Iterator[Outgoing]:
         values = self.codec.encode(frame, kind, encoding=self.encoding, messages=messages)
-        headers = ((ENCODING_HEADER, self.encoding.encode()),)
+        # Binary is what a reader expects without the header, which costs more to hand over than the rest of the record.
+        headers = () if self.encoding == "binary" else ((ENCODING_HEADER, self.encoding.encode()),)
         yield Outgoing(topic, _as_bytes(keys), values.to_pylist(), headers, names)
 
 
