@@ -18,10 +18,11 @@ from headrace.engine import MemorySegments
 from headrace.engine.frames import stacked
 from headrace.engine.group import Arrivals, Group, Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
-from headrace.engine.tally import tallied
+from headrace.engine.tally import count, tallied
 from headrace.errors import PlanError, StateError
 from headrace.events.letters import dead_letters
 from headrace.formats import Records
+from headrace.formats.format import SKIPPED
 from headrace.stream import Job
 from headrace.stream.handover import hand_over, hand_over_branches
 from headrace.stream.intake import Parts, take_in, timekeeping
@@ -241,6 +242,7 @@ class Runner:
             records = part if isinstance(part, Records) else _records(part, self._now)
             decoded = source.format.decode(records)
             known[place] = decoded.frame
+            count(SKIPPED, 0 if decoded.skipped is None else len(decoded.skipped))
             if decoded.rejections:
                 letters = dead_letters(decoded.rejections, records.values)
                 dead.append(letters.with_columns(topic=pl.lit(source.topic)))

@@ -27,7 +27,7 @@ from headrace.engine import MemorySegments
 from headrace.errors import StateError
 from headrace.events import Codec
 from headrace.kafka.ranges import Range, shared_reader
-from headrace.spark.checkpoint.durable_files import sync_file, write_durably
+from headrace.spark.checkpoint.durable_files import make_directory, sync_file, write_durably
 from headrace.spark.output.delivery import author_name
 from headrace.spark.output.records import Writer
 from headrace.spark.output.sink import Author, make_sink
@@ -228,7 +228,7 @@ class CatchUp:
         return 0, {place: dict(parts) for place, parts in before.items()}, mine
 
     def _note(self, step: int, state: State, places: Places) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self.directory)
         rows = [(*place, name, value) for place, parts in state.items() for name, value in parts.items()]
         pl.DataFrame(rows, schema=_SCHEMA, orient="row").write_ipc(self.directory / f"{step}.arrow")
         sync_file(self.directory / f"{step}.arrow")

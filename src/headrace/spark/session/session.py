@@ -16,7 +16,7 @@ from headrace.errors import ConfigError
 from headrace.kafka import SPARK_REDACTION
 from headrace.spark.checkpoint.local_files import CLASS as LOCAL_FILES
 from headrace.spark.checkpoint.local_files import local_files_jar
-from headrace.spark.state.state_server import PLUGIN, state_server_jar
+from headrace.spark.state.state_server import PLUGIN, state_server_jar, warn_of_leak
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,7 +112,10 @@ def start_session(name: str, *, master: str, settings: Mapping[str, str], python
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # It may be one that the caller had started before.
+    warn_of_leak(session)
+    return session
 
 
 def _with_own_classes(master: str, settings: Mapping[str, str]) -> dict[str, str]:
