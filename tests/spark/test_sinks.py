@@ -90,7 +90,7 @@ def test_a_driver_that_is_killed_between_kafka_and_the_files_leaves_each_result_
     arguments = [job.name, bench.broker.bootstrap, str(bench.checkpoint), str(files), way]
     # Kafka has the batch and the files have not; then both have it and Spark does not know.
     for run, point in enumerate(("before-sinks", "after-sinks")):
-        _send(bench, job, 10 * run, 10 * run + 12)
+        _send(bench, job, 11 * run, 11 * run + 11)
         (faults / point).write_text("kill")
         command = [sys.executable, "-c", _RUN, *arguments, "no" if run else "yes", *map(str, bench.jars)]
         killed = subprocess.run(
@@ -102,6 +102,7 @@ def test_a_driver_that_is_killed_between_kafka_and_the_files_leaves_each_result_
             check=False,
         )
         assert killed.returncode == -signal.SIGKILL, killed.stdout[-2000:] + killed.stderr[-2000:]
+    _send(bench, job, 0, 1)  # late by now
     _send(bench, job, 22, 32)
     bench.send(job.sources[0], [b"\xff rubbish"], ["1"])
     kept = memory()

@@ -14,7 +14,7 @@ compares.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -220,6 +220,7 @@ def _column(cursor: _Cursor, name: str, kind: DataType, begin: Longs, end: Longs
     at = begin + 1
     if kind == pl.String:
         return _text_column(cursor, name, null, at, end)
+    numbers: NDArray[Any]
     if kind == pl.Float64:
         cursor.require(null | (end - at == 8))
         numbers = cursor.words(at).view(np.float64)
@@ -271,7 +272,7 @@ def _ends_at(word: Words, size: Longs) -> Bools:
     return ends
 
 
-def _series(name: str, numbers: NDArray[np.generic], null: Bools) -> pl.Series:
+def _series(name: str, numbers: NDArray[Any], null: Bools) -> pl.Series:
     array = pa.array(numbers, mask=null) if null.any() else pa.array(numbers)
     return pl.Series(name, pl.from_arrow(array))
 
