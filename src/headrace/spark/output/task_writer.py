@@ -119,8 +119,7 @@ class TaskWriter:
                     kinds[place] = COPY + kind
                 rest.append(place)
             if rest:
-                renamed = batch.set_column(1, "kind", pa.array(kinds, pa.string()))
-                yield renamed.take(pa.array(rest))
+                yield _renamed(batch, kinds).take(pa.array(rest))
         yield from self._write(order, partition, mine)
 
     def _write(self, order: Order, partition: int, mine: dict[int, dict[str, list[bytes]]]) -> Iterator[pa.RecordBatch]:
@@ -155,6 +154,14 @@ class TaskWriter:
             ],
             schema=ARROW_SCHEMA,
         )
+
+
+def _renamed(batch: pa.RecordBatch, kinds: list[str]) -> pa.RecordBatch:
+    """Give bodies other kinds, in a batch of the same schema."""
+    columns = [
+        pa.array(kinds, field.type) if field.name == "kind" else batch.column(field.name) for field in batch.schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 _open: dict[str, tuple[str, Sink]] = {}
