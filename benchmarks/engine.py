@@ -102,16 +102,14 @@ def fill(broker: EmbeddedBroker, *, vehicles: int, seconds: int) -> int:
     return report.positions
 
 
-def read_only(ground: Ground) -> float:
+def read_only(ground: Ground, topic: str = VEHICLE_POSITIONS) -> float:
     """Events/s when Spark only sums the lengths of the values."""
     spark = _session(ground)
 
     def count_all() -> int:
         # A new frame each time: Spark would skip the reading of one that it has already run.
         rows = spark.read.format("kafka").options(**ground.broker.connection.spark_options())
-        summed = (
-            rows.option("subscribe", VEHICLE_POSITIONS).load().selectExpr("sum(length(value))", "count(*) AS events")
-        )
+        summed = rows.option("subscribe", topic).load().selectExpr("sum(length(value))", "count(*) AS events")
         return int(summed.collect()[0]["events"])
 
     try:

@@ -16,6 +16,7 @@ from headrace.events import Codec, Layout, Record, VehiclePosition
 from headrace.formats import (
     avro,
     cloudevents,
+    confluent,
     csv,
     debezium,
     header_time,
@@ -220,6 +221,18 @@ CASES: list[Case] = [
         "csv with a key",
         csv({"a": pl.Int64}, key=text("k")),
         records(b"1", b"2", b"3", b"x", keys=[b"x", b"\xff", None, b"y"]),
+    ),
+    Case(
+        "confluent",
+        confluent(json({"a": pl.Int64}, time="at", time_format="ms")),
+        records(
+            *(b"\0\0\0\0" + number + b'{"a":1,"at":1767268800000}' for number in (b"\1", b"\2", b"\1")),
+            b"\1" + b"\xff" * 16 + b'{"a":2,"at":1767268800000}',
+            b"\0\0\0\0\1{",
+            b"\0\0",
+            b'{"a":1}',
+            None,
+        ),
     ),
     Case(
         "debezium",

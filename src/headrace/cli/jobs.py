@@ -87,6 +87,8 @@ def jobs(
             terminal.line(job.explain())
         terminal.note(f"Run it: headrace run {name}    See its results: headrace tail {found[0].result_topic}")
         return
+    if known.failed and not known.jobs:
+        known.every()  # raises why there is none
     listed = known.jobs.values()
     for plugin in known.failed:
         terminal.note(f"{plugin.place} of {plugin.origin} is left out: {plugin.problem}", style="yellow")

@@ -12,6 +12,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -138,6 +139,14 @@ def _put_on_path(directory: Path) -> None:
         sys.path.insert(0, str(directory))
 
 
+_LIBRARIES = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
+
+
+def _is_library(file: Path) -> bool:
+    """Tell whether a file is of Headrace, of Python or of another package, and not the user's."""
+    return any(place in file.resolve().parents for place in (Path(__file__).resolve().parents[1], *_LIBRARIES))
+
+
 def _failed(place: str, problem: BaseException) -> HeadraceError:
     """Say where in the user's code something failed; a missing extra is told as such."""
     missing = explain(problem) if isinstance(problem, ModuleNotFoundError) else None
@@ -146,13 +155,14 @@ def _failed(place: str, problem: BaseException) -> HeadraceError:
     if isinstance(problem, HeadraceError) and not isinstance(problem, PlanError):
         return problem
     frames = [each for each in traceback.extract_tb(problem.__traceback__) if "importlib" not in each.filename]
-    ours = Path(__file__).parents[1]
-    theirs = [each for each in frames if each.line and ours not in Path(each.filename).parents]
+    theirs = [each for each in frames if each.line and not _is_library(Path(each.filename))]
     last = theirs[-1] if theirs else None
     where = f", at {last.filename}:{last.lineno}: {last.line}" if last is not None else ""
     if isinstance(problem, SyntaxError):
         where = f", at {problem.filename}:{problem.lineno}"
     hint = problem.hint if isinstance(problem, HeadraceError) else "Correct it."
+    if isinstance(problem, TypeError) and "Job.__init__()" in str(problem):
+        hint = 'A job has a name and a stream: Job("late", stream).'
     told = problem.message if isinstance(problem, HeadraceError) else f"{type(problem).__name__}: {problem}"
     return PlanError(f"{place} cannot be imported: {told}{where}", hint=hint)
 

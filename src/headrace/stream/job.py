@@ -12,9 +12,11 @@ from headrace.errors import PlanError, SchemaError
 from headrace.formats.envelope import EnvelopeFormat
 from headrace.sinks.contract import check_sinks
 from headrace.stream import plan
+from headrace.stream.declared import check_format
 from headrace.stream.display import Display
 from headrace.stream.pipeline import Pipeline, compile_plan, trunk
 from headrace.stream.steps import Drop, Select, replaces
+from headrace.stream.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from headrace.formats import Format
     from headrace.sinks.contract import Sink
     from headrace.stream.steps import Step
-    from headrace.stream.stream import Stream
 
 #: Columns that a result record has of its own, beside those of the window.
 RESULT_FIELDS = frozenset(
@@ -123,6 +124,16 @@ class Job:
         display: Display | None,
         format: Format | None,  # noqa: A002
     ) -> None:
+        if not isinstance(stream, Stream):
+            raise PlanError(
+                f"job {name!r} of a {type(stream).__name__}, not of a stream", hint='Write Job("late", stream).'
+            )
+        if isinstance(stream.node, plan.Window):
+            raise PlanError(
+                f"job {name!r} ends with window(...), which gives nothing by itself",
+                hint="Say what to compute in each window: .aggregate(scans=count()).",
+            )
+        check_format(format, f"job {name!r}")
         taken = sorted(set(stream.schema) & RESULT_FIELDS)
         if taken:
             raise PlanError(

@@ -20,7 +20,7 @@ from headrace.spark.stages.query import source_topics, streaming_query
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
@@ -36,7 +36,6 @@ class FollowOptions:
 
     Args:
         connection: The Kafka to read from.
-        jars: Spark's Kafka connector.
         master: Where Spark runs.
         starting: Where to begin: at the beginning, at the end, or at microseconds since the epoch.
         key_groups: Key groups of the stream.
@@ -46,7 +45,6 @@ class FollowOptions:
     """
 
     connection: Connection
-    jars: Sequence[Path]
     master: str = "local[2]"
     starting: Starting = "earliest"
     key_groups: int = 4
@@ -72,7 +70,6 @@ def follow(job: Job, options: FollowOptions, tell: Callable[[Answer], None], sto
     with tempfile.TemporaryDirectory(prefix="headrace-follow-", dir=options.local_directory) as directory:
         home = Path(directory)
         settings = spark_settings(
-            jars=options.jars,
             state_partitions=options.state_partitions,
             driver_memory=options.driver_memory,
             local_directory=home / "local",

@@ -32,7 +32,7 @@ _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 def spark_settings(
     *,
-    jars: Sequence[Path],
+    jars: Sequence[Path] = (),
     state_partitions: int,
     driver_memory: str,
     local_directory: Path,
@@ -42,7 +42,7 @@ def spark_settings(
     """Tell the settings of a session.
 
     Args:
-        jars: Spark's Kafka connector with what it needs.
+        jars: Jars that a job's own Spark code needs. Headrace reads and writes Kafka without any.
         state_partitions: How many partitions state is kept in; as many as there are cores, and no more.
         driver_memory: Heap of the driver, which in local mode is the whole engine.
         local_directory: Where Spark puts shuffle files and temporary state.
@@ -55,7 +55,7 @@ def spark_settings(
     compiler = " -XX:TieredStopAtLevel=1" if thrifty else ""
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     return {
-        "spark.jars": ",".join(str(jar) for jar in jars),
+        **({"spark.jars": ",".join(str(jar) for jar in jars)} if jars else {}),
         "spark.driver.memory": driver_memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
