@@ -61,6 +61,7 @@ from headrace.spark.source.advice import Advice, AdviceFile
 from headrace.spark.source.backpressure import FIRST, RecordSizes, Throttle, bound_by_memory, byte_bound_by_memory
 from headrace.spark.source.batch_timing import Punctuality
 from headrace.spark.stages.query import source_topics, streaming_query
+from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
     import threading
@@ -534,7 +535,7 @@ class _Run:
 
     def _query(self, spark: SparkSession) -> None:
         options = self._options
-        codec = Codec()
+        codec = Codec(types_of(self._jobs))
         topics = Topics(options.connection)
         most = options.max_events_per_batch or bound_by_memory()
         throttle = Throttle(target=options.target_batch_ms / 1000, most=most, first=options.first_batch_events)
