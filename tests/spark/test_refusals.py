@@ -16,8 +16,8 @@ from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError, JobE
 from headrace.kafka import COMMITS, DEAD_LETTERS, Connection, Topics, TopicSpec
 from headrace.kafka.connection import AccessError
 from headrace.kafka.producer import ExpiredError, FencedError, TimeoutTooLongError
+from headrace.sinks.idempotency import idempotency_keys
 from headrace.spark.checkpoint.identity import claim
-from headrace.spark.output.idempotency import idempotency_keys
 from headrace.spark.run.failure import explain_failure
 from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.stream import Job, Stream

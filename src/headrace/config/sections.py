@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_a
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
+from headrace.delivery import DELIVERIES, Delivery
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,7 +21,6 @@ PREFIX = "HEADRACE_"
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 ResultEncoding = Literal["binary", "json"]
-Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 _MEMORY = r"^[1-9][0-9]*[mMgG]$"
@@ -273,7 +274,7 @@ class SparkSettings(Section):
     delivery: Delivery | None = setting(
         None,
         "What readers of results may rely on when something crashes; what each job says if not set.",
-        ", ".join(get_args(Delivery)),
+        ", ".join(DELIVERIES),
     )
     apart_rows: Annotated[int, Number] = setting(
         100_000,

@@ -20,13 +20,17 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WINDOW_END, WINDOW_START
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: What the column is called.
+KEY_COLUMN = "idempotency_key"
 _VERSION = 2
 _TEXT = "s"
 _NULL = "n"
@@ -51,11 +55,16 @@ def idempotency_keys(frame: pl.DataFrame, keys: Sequence[str], job: str) -> pl.S
     parts = [_encoded(name, known.schema[name]) if name in known.columns else pl.lit(_NULL) for name in names]
     texts = frame.select(pl.concat_str(pl.lit(prefix), *parts).alias("text")).to_series()
     texts = pl.select(pl.concat_str(texts, _written("i", _ordinals(texts)))).to_series()
-    return pl.Series(
-        "idempotency_key",
-        [hashlib.blake2b(text, digest_size=16).hexdigest() for text in texts.cast(pl.Binary).to_list()],
-        dtype=pl.String,
-    )
+    digests = b"".join([hashlib.blake2b(text, digest_size=16).digest() for text in texts.cast(pl.Binary).to_list()])
+    return _hexadecimal(digests)
+
+
+def _hexadecimal(digests: bytes) -> pl.Series:
+    """Write digests of 16 bytes, one after the other, as 32 digits each."""
+    rows = len(digests) // 16
+    offsets = pa.py_buffer(np.arange(0, 32 * rows + 1, 32, dtype=np.int64))
+    digits = pa.LargeStringArray.from_buffers(rows, offsets, pa.py_buffer(digests.hex().encode()))
+    return pl.Series(KEY_COLUMN, pl.from_arrow(digits), dtype=pl.String)
 
 
 def _ordinals(texts: pl.Series) -> pl.Expr:
