@@ -155,7 +155,7 @@ def test_declarations_that_cannot_be(kind: Any, schema: Any, words: str) -> None
 
 
 def test_a_type_with_a_schema_of_its_own_takes_no_other() -> None:
-    from headrace.events import VehiclePosition
+    from headrace_transit.schemas import VehiclePosition
 
     with pytest.raises(PlanError, match="schema of its own"):
         Stream.topic("t", VehiclePosition, schema={"speed": pl.Float64})
