@@ -39,10 +39,11 @@ from benchmarks.codec import by_classes, conditions, positions, race
 from rich.console import Console
 from rich.table import Table
 
-from headrace.events import Codec, Layout, VehiclePosition
+from headrace.events import Codec, Layout, TypeRegistry
 from headrace.formats import Records, avro, csv, json, protobuf
 from headrace.formats.avro_schema import AvroField, AvroType, schema_json, schema_of
 from headrace.formats.envelope import EnvelopeFormat
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,11 +102,13 @@ def contestants(rows: int, names: tuple[str, ...] = ()) -> dict[str, Contestant]
 
 def _envelope(frame: pl.DataFrame) -> Contestant:
     layout = Layout(VehiclePosition.DESCRIPTOR).schema
-    kind = EnvelopeFormat(VehiclePosition.DESCRIPTOR.full_name, tuple((name, layout[name]) for name in COLUMNS))
+    types = TypeRegistry(VehiclePosition)
+    columns = tuple((name, layout[name]) for name in COLUMNS)
+    kind = EnvelopeFormat(VehiclePosition.DESCRIPTOR.full_name, columns, types)
     schema = pl.Schema(frame.schema)
     return Contestant(
         kind,
-        Codec().encode(frame, VehiclePosition),
+        Codec(types).encode(frame, VehiclePosition),
         lambda values: by_classes(values, COLUMNS, schema).drop("ingestion_time"),
         "protobuf classes",
     )

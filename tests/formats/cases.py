@@ -12,7 +12,7 @@ import fastavro
 import polars as pl
 from tests.formats.samples import records
 
-from headrace.events import Codec, Layout, Record, VehiclePosition
+from headrace.events import Codec, Layout, Record, TypeRegistry
 from headrace.formats import (
     avro,
     cloudevents,
@@ -28,6 +28,7 @@ from headrace.formats import (
     text,
 )
 from headrace.formats.envelope import EnvelopeFormat
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from headrace.formats.format import Format, Records
@@ -50,7 +51,9 @@ _CE = {
 }
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 _POSITIONS = EnvelopeFormat(
-    VehiclePosition.DESCRIPTOR.full_name, tuple(Layout(VehiclePosition.DESCRIPTOR).schema.items())
+    VehiclePosition.DESCRIPTOR.full_name,
+    tuple(Layout(VehiclePosition.DESCRIPTOR).schema.items()),
+    TypeRegistry(VehiclePosition),
 )
 _READINGS = EnvelopeFormat(Record.DESCRIPTOR.full_name, (("sensor", pl.String()), ("value", pl.Float64())))
 

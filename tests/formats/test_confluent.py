@@ -19,9 +19,9 @@ import pytest
 from tests.formats.samples import records, rows
 
 from headrace.errors import ConfigError, RegistryError, SchemaError
-from headrace.events import VehiclePosition
 from headrace.formats import SchemaRegistry, avro, confluent, json, protobuf, schema_registry
 from headrace.formats.confluent import frame, frame_indexes, message_indexes, unframe
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

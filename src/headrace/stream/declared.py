@@ -16,7 +16,7 @@ from headrace.errors import PlanError, SchemaError
 from headrace.events import Layout, Record
 from headrace.events.dtype import to_text
 from headrace.events.layout import OPEN_FIELD
-from headrace.events.registry import RESERVED_PREFIX
+from headrace.events.registry import RESERVED_PREFIX, TypeRegistry
 from headrace.formats.envelope import EnvelopeFormat
 from headrace.formats.format import Format
 from headrace.stream.plan import TopicSource
@@ -71,7 +71,7 @@ def topic_source(
         kind = Record if kind is None else kind
         columns = topic_columns(topic, kind, declared)
         own = tuple((name, dtype) for name, dtype in columns.items() if name not in _TIMES)
-        return TopicSource(topic, EnvelopeFormat(kind.DESCRIPTOR.full_name, own), columns)
+        return TopicSource(topic, EnvelopeFormat(kind.DESCRIPTOR.full_name, own, TypeRegistry(kind)), columns)
     if kind is not None or declared is not None:
         what = "schema=" if kind is None else kind.DESCRIPTOR.name
         raise PlanError(

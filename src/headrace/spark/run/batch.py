@@ -22,6 +22,7 @@ from headrace.spark.source.kafka_source import KafkaPlan, range_rows
 from headrace.spark.stages.query import source_topics
 from headrace.spark.stages.shipping import Packed
 from headrace.spark.stages.stage_turn import StageWork, group_turn
+from headrace.stream.message_types import types_of
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def run_batch(
     topics = source_topics(ordered)
     pipelines = {job.name: job.pipeline for job in ordered}
     known = dict.fromkeys(pipelines, BEGINNING)
-    stage = ArrowStage(pipelines, key_groups, Codec(), known)
+    stage = ArrowStage(pipelines, key_groups, Codec(types_of(ordered)), known)
     plan = KafkaPlan(connection, topics, Packed.of(stage), tasks=spark.sparkContext.defaultParallelism)
     rows = range_rows(spark, plan, _ranges(LogEnds(connection), topics, start, end))
     admin = Topics(connection)

@@ -36,6 +36,7 @@ from headrace.spark.source.arrow_stage import ArrowStage
 from headrace.spark.stages.partitioning import group_expression
 from headrace.spark.stages.stage_turn import StageWork
 from headrace.spark.state.compression import from_store
+from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
     import threading
@@ -180,7 +181,7 @@ class CatchUp:
     def _worked(self, ranges: list[Range], state: State) -> dict[str, list[bytes]]:
         """Take the events of some ranges through all stages of the job, and give what left the last one, by kind."""
         pipeline = self.job.pipeline
-        stage = ArrowStage({self.job.name: pipeline}, self.groups, Codec(), known={})
+        stage = ArrowStage({self.job.name: pipeline}, self.groups, Codec(types_of([self.job])), known={})
         rows = stage(shared_reader(self.connection).read(tuple(ranges), parts=stage.reads), None)
         parcels = _by_group(rows)
         for level in range(len(pipeline.stages)):
