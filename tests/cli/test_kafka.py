@@ -16,7 +16,6 @@ from typing import Any
 
 import psutil
 import pytest
-from headrace_transit.schemas.transit_pb2 import VehiclePosition
 from typer.testing import CliRunner, Result
 
 from headrace.cli.main import app
@@ -24,6 +23,7 @@ from headrace.errors import ExitCode
 from headrace.events import Codec, TypeRegistry
 from headrace.kafka import Connection
 from headrace.kafka.producer import Producer
+from headrace_transit.schemas.transit_pb2 import VehiclePosition
 
 pytestmark = [pytest.mark.broker]
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
-from headrace_transit.schemas.transit_pb2 import StopEvent, VehiclePosition
 
 from headrace.cli.options import UsageError
 from headrace.errors import ExitCode
@@ -21,6 +20,7 @@ from headrace.events import Codec
 from headrace.kafka import Topics
 from headrace.kafka.producer import Producer
 from headrace.kafka.topics import TopicSpec
+from headrace_transit.schemas.transit_pb2 import StopEvent, VehiclePosition
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
