@@ -30,7 +30,7 @@ print(sorted({"pyspark", "confluent_kafka", "pandas", "fastapi", "h3"} & set(sys
 #: A command line per command that needs an extra, and what it must name.
 LACKING = {
     "dev": "dashboard,spark",
-    "demo": "dashboard,spark,transit",
+    "demo": "transit",
     "run jobs.py": "spark",
     "dashboard": "dashboard",
     "simulate": "transit",
@@ -42,8 +42,8 @@ LACKING = {
     "tail scans": "kafka",
     "rights jobs.py": "spark",
     "watermarks": "spark",
-    "latency": "kafka,transit",
-    "evaluate": "report,spark,transit",
+    "latency": "kafka",
+    "evaluate": "report,spark",
     "broker start": "kafka",
     "broker status": "kafka",
     "setup": "spark",
@@ -83,3 +83,8 @@ def test_a_command_names_the_extra_that_it_needs(programs: Path, tmp_path: Path,
     done = call(programs, tmp_path, "headrace", *words.split())
     assert done.returncode == 4
     assert done.stderr.splitlines()[-1] == f"Install it: pip install 'headrace[{LACKING[words]}]'"
+
+
+def test_nothing_of_the_transit_application_is_there(programs: Path, tmp_path: Path) -> None:
+    assert call(programs, tmp_path, "headrace", "jobs", "--json").stdout.strip() == "[]"
+    assert "transit" not in call(programs, tmp_path, "headrace", "plugins").stdout

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from headrace.cli import terminal
 from headrace.cli.jobs import registry
-from headrace.cli.latency import chosen_jobs, duration
+from headrace.cli.latency import chosen_jobs, duration, measurable
 from headrace.cli.options import Globals, Json, UsageError
 from headrace.cli.stopping import stop_on_signals
 from headrace.errors import HeadraceError
@@ -185,7 +185,10 @@ def evaluate(
     from headrace.evaluate.trial import InterruptedTrialError
     from headrace.time.duration import SECOND
 
-    subject = subject_of(chosen_jobs(jobs or [], settings), registry(settings))
+    known = registry(settings)
+    chosen = chosen_jobs(jobs or [], known)
+    with measurable():
+        subject = subject_of(chosen, known)
     plan = Plan(
         jobs=tuple(subject.jobs),
         volumes=_volumes(volumes),

@@ -24,19 +24,34 @@ from headrace.cli.stopping import stop_on_signals
 from headrace.errors import JobError, PlanError
 
 if TYPE_CHECKING:
-    from headrace.config import Settings
     from headrace.observe.latency import JobLatency
     from headrace.observe.quantiles import Quantile
+    from headrace.registry import Registry
     from headrace.stream import Job
 
 _LINE_SECONDS = 5.0
 
 
-def chosen_jobs(words: Sequence[str], settings: Settings) -> list[Job]:
-    """The jobs named by `--jobs`, which may be given several times and hold several names with commas; all if none."""
+def chosen_jobs(words: Sequence[str], known: Registry) -> list[Job]:
+    """The jobs named by `--jobs`, which may be given several times and hold several names with commas; all if none.
+
+    Raises:
+        UsageError: None is named, and there is none.
+    """
     names = [name.strip() for word in words for name in word.split(",") if name.strip()]
-    known = registry(settings)
-    return known.find(names) if names else known.every()
+    jobs = known.find(names) if names else known.every()
+    if not jobs:
+        raise UsageError("there is no job to measure", hint="Run it in a project with jobs: headrace jobs lists them.")
+    return jobs
+
+
+@contextmanager
+def measurable() -> Iterator[None]:
+    """Turn the choice of a job that cannot be measured into wrong usage."""
+    try:
+        yield
+    except PlanError as problem:
+        raise UsageError(problem.message, hint=problem.hint) from None
 
 
 def duration(text: str, option: str) -> int:
@@ -176,10 +191,15 @@ def latency(
     between, span = duration(every, "--every"), duration(length, "--for")
     waits = _wanted_patience(between, patience)
     settings = Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap"))
-    chosen = chosen_jobs(jobs or [], settings)
-    connection = connect(settings)
 
     from headrace.evaluate.subject import markers_of
+
+    known = registry(settings)
+    chosen = chosen_jobs(jobs or [], known)
+    with measurable():
+        markers = markers_of(chosen, known)
+    connection = connect(settings)
+
     from headrace.observe.latency import latency_report, write_outcomes
     from headrace.observe.probe import Probe, wall
     from headrace.observe.tracker import Tracker
@@ -187,8 +207,6 @@ def latency(
     from headrace.time.duration import text as duration_text
 
     tracker = Tracker(patience=waits)
-    known = registry(settings)
-    markers = markers_of(chosen, known)
     recipes = [markers[job.name].recipe(job.name, settings) for job in chosen]
     with (
         stop_on_signals() as stop,

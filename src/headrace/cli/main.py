@@ -41,7 +41,7 @@ from headrace.cli import (
     watermarks,
 )
 from headrace.cli.added import added_commands, load_command
-from headrace.cli.needs import checked
+from headrace.cli.needs import checked, require_added
 from headrace.cli.options import Globals
 from headrace.errors import ExitCode, HeadraceError
 from headrace.extras import explain
@@ -95,6 +95,12 @@ class HeadraceGroup(TyperGroup):
         """Give a command by its name; one of a package is loaded when it is asked for."""
         own = super().get_command(ctx, cmd_name)
         return own if own is not None else load_command(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that was typed; one that an extra would bring names the extra."""
+        if args and self.get_command(ctx, args[0]) is None:
+            require_added(args[0])
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command and turn what it raises into a message and an exit code."""

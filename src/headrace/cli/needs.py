@@ -27,6 +27,9 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "setup": ("spark",),
 }
 
+#: Commands that a package of its own brings, by the extra that installs it.
+ADDED: dict[str, str] = {"demo": "transit", "simulate": "transit", "replay": "transit"}
+
 
 def checked(name: str, command: Callable[..., None]) -> Callable[..., None]:
     """Let a command check its extras first. Its help needs none of them."""
@@ -40,3 +43,13 @@ def checked(name: str, command: Callable[..., None]) -> Callable[..., None]:
         command(*args, **kwargs)
 
     return run
+
+
+def require_added(name: str) -> None:
+    """Say which extra brings a command that is not there; a name that nobody knows is left to the command line.
+
+    Raises:
+        MissingExtraError: An extra that is not installed brings it.
+    """
+    if name in ADDED:
+        require(ADDED[name], by=f"`headrace {name}`")

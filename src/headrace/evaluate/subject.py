@@ -48,8 +48,8 @@ def markers_of(jobs: Sequence[Job], registry: Registry) -> dict[str, Markers]:
         if job.name not in known:
             raise PlanError(
                 f"the job {job.name} has no latency marker",
-                hint=f"There are markers for: {', '.join(sorted(known)) or 'no job'}. docs/plugins.md says how to add "
-                "some (headrace.markers).",
+                hint=f"There are markers for: {', '.join(sorted(known)) or 'no job'}. Name those by --jobs, or add "
+                "markers for yours: docs/plugins.md (headrace.markers).",
             )
     return {job.name: known[job.name] for job in jobs}
 
