@@ -42,7 +42,7 @@ def damaged(draw: st.DrawFn, good: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_any_bytes_become_a_row_or_a_rejection(case, data: st.DataObject) -> None:
     good = [value for value in case.samples.values.to_pylist() if value is not None]
