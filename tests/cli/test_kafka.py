@@ -343,3 +343,35 @@ def test_a_broker_that_dies_later_ends_the_followers(environment: dict[str, str]
     assert "Traceback" not in errors
     status = run("broker", "status", HEADRACE_PATHS__HOME=str(tmp_path))
     assert status.exit_code == ExitCode.BROKER
+
+
+def test_schema_infer_prints_what_reads_the_topic(
+    run: Run, bootstrap: str, topic: str, environment: dict[str, str]
+) -> None:
+    write(
+        bootstrap,
+        topic,
+        [("a", b'{"parcel":"a","weight":%d.5,"scanned_at":"2026-03-01T08:00:00Z"}' % n) for n in range(9)],
+    )
+    write(bootstrap, topic, [("a", b'{"parcel":"a","weight":"heavy"'), ("a", None)])
+    found = run("schema", "infer", topic)
+    assert found.exit_code == 0, found.output
+    namespace: dict[str, Any] = {}
+    exec(found.stdout, namespace)  # noqa: S102  it is there to be pasted
+    assert namespace["records"].schema.names() == ["parcel", "weight"]
+    assert "It reads 9 of 11 records. Time of the events: scanned_at (iso8601)." in found.stderr
+    assert "1 of 11 records have no value" in found.stderr
+    answer = json.loads(run("schema", "infer", topic, "--json", "--last", "5").stdout)
+    assert (answer["format"], answer["records"]) == ("json", 5)
+    assert answer["schema"] == {"parcel": "String", "weight": "Float64"}
+    as_text = json.loads(run("schema", "infer", topic, "--format", "text", "--json").stdout)
+    assert (as_text["format"], as_text["read"]) == ("text", 10)
+
+
+def test_schema_infer_of_a_topic_without_records_or_that_is_not_there(run: Run, topic: str) -> None:
+    empty = run("schema", "infer", topic)
+    assert empty.exit_code == ExitCode.JOB
+    assert f"the topic {topic} has no records" in empty.stderr
+    missing = run("schema", "infer", "test.never-made")
+    assert missing.exit_code == ExitCode.BROKER
+    assert "test.never-made" in missing.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-TEN_MEGABYTES = 10_000_000
+MEGABYTE = 1_000_000
 
 
 def varint(number: int) -> bytes:
@@ -17,9 +17,8 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-def large() -> dict[str, bytes]:
-    """Values of about ten megabytes."""
-    size = TEN_MEGABYTES
+def large(size: int) -> dict[str, bytes]:
+    """Values of about so many bytes, by what is wrong with them."""
     half = size // 2
     return {
         "brackets": b"[" * size,

@@ -42,7 +42,7 @@ def damaged(draw: st.DrawFn, good: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_any_bytes_become_a_row_or_a_rejection(case, data: st.DataObject) -> None:
     good = [value for value in case.samples.values.to_pylist() if value is not None]
@@ -92,13 +92,14 @@ def test_hostile_values_keys_and_headers_become_a_row_or_a_rejection(case, data:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [1, pytest.param(10, marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", _ONE_OF_EACH, ids=lambda case: case.label)
-def test_ten_megabytes(case) -> None:
+def test_large_values(case, megabytes: int) -> None:
     """A large value is read or rejected within the time limit of the test, and its neighbours are read."""
     neighbours = case.samples
     first = [None, *range(len(neighbours))]
     alone = case.format.decode(neighbours)
-    for label, value in hostile.large().items():
+    for label, value in hostile.large(megabytes * hostile.MEGABYTE).items():
         batch = records(value, *neighbours.values.to_pylist())
         keys, headers = neighbours.keys.take(first), neighbours.headers.take(first)
         batch = Records(batch.values, keys, headers, batch.timestamps, batch.partitions, batch.offsets)
@@ -117,7 +118,7 @@ def test_memory_is_bounded() -> None:
         "from tests.formats import hostile\n"
         "from tests.formats.cases import CASES\n"
         "from tests.formats.samples import records\n"
-        "large = hostile.large()\n"
+        "large = hostile.large(10 * hostile.MEGABYTE)\n"
         "for name in ('nested objects', 'repeated keys', 'a long array', 'columns', 'groups'):\n"
         "    for case in {type(case.format): case for case in CASES}.values():\n"
         "        case.format.decode(records(large[name]))\n"

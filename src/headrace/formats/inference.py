@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.events.codec import Codec
+from headrace.events.letters import Rejection
 from headrace.formats.cloudevents import cloudevents
 from headrace.formats.csv import csv
 from headrace.formats.debezium import debezium
@@ -331,14 +332,17 @@ def _raw(records: Sequence[SampleRecord]) -> _Draft:
 
 
 def _envelope(records: Sequence[SampleRecord]) -> _Draft:
-    types = Counter(
-        event.details.type_url.rpartition("/")[2]
-        for event in (_CODEC.read(record.value) for record in records)
-        if not hasattr(event, "reason")
-    )
+    types = Counter(filter(None, (_type_named_by(record.value) for record in records)))
     names = ", ".join(f"{name} ({number:,})" for name, number in types.most_common(5))
     note = "these are events in Headrace's envelope: Stream.topic(TOPIC, TYPE) reads them without format="
     return _Draft(None, "", "the envelope's event_timestamp", notes=[note, f"their types: {names or 'none'}"])
+
+
+def _type_named_by(value: bytes | None) -> str | None:
+    """The message type that an envelope names; it need not be registered here."""
+    event = _CODEC.read(value)
+    # An envelope in JSON is rejected where its type is not registered, and the rejection names the type.
+    return event.event_type if isinstance(event, Rejection) else event.details.type_url.rpartition("/")[2]
 
 
 def _confluent(records: Sequence[SampleRecord]) -> _Draft:
