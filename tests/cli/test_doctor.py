@@ -35,7 +35,7 @@ def test_all_checks_by_json(cli: Cli) -> None:
 
 def test_missing_jars_are_a_warning_for_people(cli: Cli) -> None:
     result = cli("doctor")
-    assert "WARN  Jars: 50 not yet in" in result.stdout
+    assert "WARN  Jars: 46 not yet in" in result.stdout
     assert "-> Run `headrace setup`" in result.stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from tests.dashboard.viewer import watching
 
 from headrace.dashboard.access import Access
 from headrace.dashboard.server import DashboardOptions
+from headrace_transit.map_features import page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +77,8 @@ def city(broker: EmbeddedBroker) -> Iterator[City]:
         "speeds": speeds_job(fresh("speeds")),
     }
     hand = Hand(broker.connection, tuple(jobs.values()))
-    with serving(broker.connection, list(jobs.values())) as served:
+    options = DashboardOptions(defaults=(replace(page, topics=()),))
+    with serving(broker.connection, list(jobs.values()), options) as served:
         yield City(served, hand, jobs)
     hand.close()
 
@@ -181,7 +184,9 @@ def test_openapi_describes_every_path(city: City) -> None:
         "/api/jobs",
         "/api/jobs/{job}",
         "/api/jobs/{job}/cells",
+        "/api/jobs/{job}/graph",
         "/api/jobs/{job}/history",
+        "/api/jobs/{job}/sample",
         "/api/pipeline",
         "/api/status",
         "/api/network",
