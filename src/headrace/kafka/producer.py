@@ -413,6 +413,10 @@ class Producer:
         self.discard()
 
 
+#: Seconds that Kafka gets at least to make the first transaction of a producer ready.
+_LEAST_TO_PREPARE = 10.0
+
+
 class TransactionalProducer(Producer):
     """A producer whose records become visible in groups, or not at all.
 
@@ -461,7 +465,8 @@ class TransactionalProducer(Producer):
             BrokerError: Kafka cannot be reached or refuses.
         """
         if not self._ready:
-            self._do(self._client.init_transactions, self._timeout)
+            # A broker that is new first makes the topic of its transactions, however short ours may be.
+            self._do(self._client.init_transactions, max(self._timeout, _LEAST_TO_PREPARE))
             self._ready = True
 
     def begin(self) -> None:
