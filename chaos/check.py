@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from chaos.feed import LATE
 from chaos.jobs import BOUND, TOPIC, expected, given, jobs
-from headrace.events import Codec
+from headrace.events import Codec, TypeRegistry
 from headrace.kafka import DEAD_LETTERS, Consumer
 from headrace.time.instants import instant
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from headrace.kafka import Connection
@@ -65,7 +66,7 @@ def read_input(connection: Connection) -> Input:
     values = pa.array([record.value for record in records], pa.binary())
     places = pa.array([record.partition * 2**40 + record.offset for record in records], pa.int64())
     batch = pa.RecordBatch.from_arrays([values, places], names=["value", "offset"])
-    decoded = Codec().decode(batch, keep=["offset"])
+    decoded = Codec(TypeRegistry(VehiclePosition)).decode(batch, keep=["offset"])
     (frame,) = decoded.frames.values()
     frame = frame.with_columns(partition=pl.col("kafka_offset").floordiv(2**40))
     is_late = pl.col("vehicle_id").str.starts_with(LATE)

@@ -20,11 +20,12 @@ from headrace.evaluate.meter import OTHERS, Meter, mean_cores, most_memory
 from headrace.evaluate.parts import Part
 from headrace.evaluate.sizes import bytes_per_event
 from headrace.evaluate.visibility import ResultWatch
-from headrace.events import Codec, Result
+from headrace.events import Codec, Result, TypeRegistry
 from headrace.kafka import Consumer, Topics, TopicSpec, TransactionalProducer
 from headrace_transit.jobs import all_jobs
 from headrace_transit.load import load as fleet_load
 from headrace_transit.load import sample
+from headrace_transit.schemas import VehiclePosition
 from headrace_transit.topics import VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def test_the_load_generator_follows_the_clock(broker: EmbeddedBroker, tmp_path: 
     assert load.told()[-1]["events"] > 50
     with Consumer(broker.connection, [VEHICLE_POSITIONS]) as consumer:
         values = [record.value for record in consumer if record.timestamp >= begin * 1e6]
-    times = Codec().decode(values).frame.filter(pl.col("operator") != 0)["event_time"].dt.epoch("us") / 1e6
+    positions = Codec(TypeRegistry(VehiclePosition)).decode(values).frame
+    times = positions.filter(pl.col("operator") != 0)["event_time"].dt.epoch("us") / 1e6
     # Event times are true times: none before the start, none after now.
     assert begin - 1 <= times.min() <= times.max() <= time.time() + 1  # type: ignore[operator]
 

@@ -92,7 +92,7 @@ def test_an_installed_package_has_the_modules(kind: str, tree: Path) -> None:
         names = zipfile.ZipFile(wheel).namelist()
         assert "headrace/events/schemas/records_pb2.py" in names
         assert "headrace/events/schemas/records_pb2.pyi" in names
-        assert "headrace/events/schemas/transit.proto" in names
+        assert "headrace/events/schemas/records.proto" in names
         place = wheel
     check = "import sys; sys.path.insert(0, sys.argv[1]); import headrace.events; print(headrace.events.__file__)"
     command = [sys.executable, "-I", "-c", check, str(place)]
