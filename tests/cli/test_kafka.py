@@ -16,12 +16,12 @@ from typing import Any
 
 import psutil
 import pytest
-from headrace.events.schemas.transit_pb2 import VehiclePosition
 from typer.testing import CliRunner, Result
 
 from headrace.cli.main import app
 from headrace.errors import ExitCode
 from headrace.events import Codec
+from headrace.events.schemas.transit_pb2 import VehiclePosition
 from headrace.kafka import Connection
 from headrace.kafka.producer import Producer
 

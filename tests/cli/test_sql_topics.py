@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
-from headrace.events.schemas.transit_pb2 import StopEvent, VehiclePosition
 
 from headrace.cli.options import UsageError
 from headrace.errors import ExitCode
 from headrace.events import Codec
+from headrace.events.schemas.transit_pb2 import StopEvent, VehiclePosition
 from headrace.kafka import Topics
 from headrace.kafka.producer import Producer
 from headrace.kafka.topics import TopicSpec

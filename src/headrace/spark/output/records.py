@@ -19,6 +19,7 @@ from headrace.spark.output.idempotency import idempotency_keys
 from headrace.spark.output.sink import Outgoing
 from headrace.spark.run.isolation import blamed
 from headrace.spark.source.exchange import frames, output_kind
+from headrace.spark.stages.stage_turn import merged_times
 from headrace.stream.intake import ORIGINAL
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from headrace.events import Codec
     from headrace.stream import Job
-    from headrace.stream.pipeline import Branch
+    from headrace.stream.pipeline import ResultEdge
 
 _LATE_FIELDS = (EVENT_TIME, "ingestion_time", "job", "key", WINDOW_START, WINDOW_END, "lateness", "watermark")
 _UTC = pl.Datetime("us", "UTC")
@@ -65,7 +66,7 @@ class Writer:
     def __post_init__(self) -> None:
         pipeline = self.job.pipeline
         gone = [name for name in (WINDOW_END, PANE_INDEX, IS_RETRACTION) if name not in pipeline.schema]
-        last_fires_again = pipeline.stages[-1].fires_again
+        last_fires_again = any(pipeline.stages[output.stage].fires_again for output in pipeline.results_of(""))
         passed_on = WINDOW_END in pipeline.schema and any(stage.fires_again for stage in pipeline.stages)
         if gone and (last_fires_again or passed_on):
             raise PlanError(
@@ -86,15 +87,12 @@ class Writer:
             counts.update({counted(name): number for name, number in json.loads(told).items()})
         pipeline = self.job.pipeline
         newest = _newest(bodies.get("time", ()))
-        for output, kind in (
-            ("", "result"),
-            *((branch.name, output_kind(branch.name)) for branch in pipeline.branches),
-        ):
-            left = frames(bodies.get(kind, ()))
+        for output in pipeline.outputs:
+            left = frames(bodies.get(output_kind(output.name, output.part), ()))
             if not left:
                 continue
             with blamed(self.job.name), tallied() as last:
-                results = self._finish(output, pl.concat(left))
+                results = output.finish(pl.concat(left))
             counts.update({counted(name): number for name, number in last.items()})
             counts["results"] += results.height
             yield from self.results(results, now, output=output, newest=newest)
@@ -106,22 +104,30 @@ class Writer:
                 yield from write(rows, now)
 
     def results(
-        self, frame: pl.DataFrame, now: int, *, output: str = "", newest: Mapping[str, int] | None = None
+        self,
+        frame: pl.DataFrame,
+        now: int,
+        *,
+        output: ResultEdge | None = None,
+        newest: Mapping[str, int] | None = None,
     ) -> Iterator[Outgoing]:
         """Give each result its keys: what it is about, and one that no other result has.
 
         Args:
             frame: The results.
             now: When they were ready.
-            output: The further output that they belong to; empty: the job's own results.
+            output: The way by which they came out; the job's own results if not given.
             newest: Times of the newest event that the job had seen by then, by field of a result.
         """
         job = self.job
-        name, topic = (job.output_name(output), job.output_topic(output)) if output else (job.name, job.result_topic)
-        key_columns = self._branch(output).keys if output else job.pipeline.result_keys
-        keys = _joined(frame, key_columns)
-        names = idempotency_keys(frame, key_columns, name)
-        plain = job.output_format(output) if output else job.format
+        way = output or job.pipeline.outputs[0]
+        further = way.name
+        name = job.output_name(further) if further else job.name
+        topic = job.output_topic(further) if further else job.result_topic
+        keys = _joined(frame, way.keys)
+        # Results of several steps in one output may be alike in key and window.
+        names = idempotency_keys(frame, way.keys, f"{name}#{way.part}" if way.part else name)
+        plain = job.output_format(further) if further else job.format
         if plain is not None:
             with blamed(job.name):
                 values = plain.encode(frame)
@@ -136,12 +142,6 @@ class Writer:
             *(pl.lit(at, dtype=pl.Int64).cast(_UTC).alias(name) for name, at in (newest or {}).items()),
         )
         yield from self._records(topic, keys, together, Result)
-
-    def _finish(self, output: str, left: pl.DataFrame) -> pl.DataFrame:
-        return self._branch(output).finish(left) if output else self.job.pipeline.finish(left)
-
-    def _branch(self, output: str) -> Branch:
-        return next(branch for branch in self.job.pipeline.branches if branch.name == output)
 
     def late(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
         """Write the events that came too late, each as it was read: an event, or the record of another format."""
@@ -203,7 +203,10 @@ class Writer:
         yield from self.dead(letters, now)
 
     def _first_keys(self, frame: pl.DataFrame) -> pl.Series:
-        return _joined(frame, self.job.pipeline.stages[0].keys)
+        """Tell the key of late rows: that of the first stage whose key columns they have."""
+        stages = self.job.pipeline.stages
+        keys = (into.keys for stage in stages for into in stage.inputs if {*into.keys} <= {*frame.columns})
+        return _joined(frame, next(keys, ()))
 
     def _records(
         self,
@@ -225,9 +228,9 @@ def _as_bytes(keys: pl.Series) -> list[bytes]:
 
 def _newest(told: Sequence[bytes]) -> dict[str, int]:
     """Read from what a job's first key group says of time how new its newest event was, as far as it is known."""
-    if not told:
+    said = merged_times(told)
+    if said is None:
         return {}
-    said = json.loads(told[0])
     events = [report["newest"] for report in said["partitions"] if report["newest"] is not None]
     known = {"newest_event_time": max(events, default=None), "newest_ingestion_time": said.get("ingested")}
     return {name: at for name, at in known.items() if at is not None}
