@@ -82,7 +82,7 @@ peers: setup-dev jars ## Compare with Flink and with Spark's own operators (need
 	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
 jars: setup ## Resolve the pinned jars into the cache
-	@$(BIN)/headrace setup
+	@$(BIN)/headrace setup --spark-connector
 
 lock: setup-dev ## Pin the requirements anew (maintainers)
 	@bash requirements/lock.sh "$(BIN)/uv"

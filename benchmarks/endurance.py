@@ -5,7 +5,8 @@
     python -m benchmarks.endurance --quick           # little: to see that it works, not for figures
 
 All jobs of the application run as `headrace run --all` does, on an embedded broker, with the load generator of the
-evaluation. Every few seconds each process is looked at. After a warm-up a line is fitted to every figure by least
+evaluation and a dashboard that nobody looks at.
+Every few seconds each process is looked at. After a warm-up a line is fitted to every figure by least
 squares; its slope is given per 1,000 batches, with the figure's mean. A figure that grows without bound shows a slope
 that is large beside its mean.
 """
@@ -146,7 +147,10 @@ class Run:
                 "load", load_command(bootstrap=broker.bootstrap, vehicles=rate, seed=1), log=directory / "load.log"
             )
             parts.append(load)
-            self._watch(jobs, {jobs.pid: "driver", load.pid: "load", broker.pid: "broker"}, parts, home)
+            page = Part("dashboard", self._dashboard_command(broker, home), log=directory / "dashboard.log")
+            parts.append(page)
+            roles = {jobs.pid: "driver", load.pid: "load", broker.pid: "broker", page.pid: "dashboard"}
+            self._watch(jobs, roles, parts, home)
             return self._report(jobs)
         finally:
             for part in reversed(parts):
@@ -161,6 +165,11 @@ class Run:
             return command
         # Both limits, hard and soft: Java raises the soft one to the hard one.
         return ["sh", "-c", f'ulimit -n {self._open_files} && exec "$@"', "headrace", *command]
+
+    @staticmethod
+    def _dashboard_command(broker: EmbeddedBroker, home: Path) -> list[str]:
+        options = ["--bootstrap", broker.bootstrap, "--port", "0", "--json"]
+        return [sys.executable, "-m", "headrace.cli", "--set", f"paths.home={home}", "dashboard", *options]
 
     @staticmethod
     def _await_first_batch(jobs: Part) -> None:

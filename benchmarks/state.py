@@ -31,7 +31,7 @@ from benchmarks.workload import conditions
 from rich.console import Console
 from rich.table import Table
 
-from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.events import Codec, VehiclePosition
 from headrace.kafka import Producer, Topics, TopicSpec
 from headrace.kafka.topics import commit_spec, dead_letter_spec, late_spec
@@ -114,7 +114,6 @@ def run(case: Case, broker: EmbeddedBroker, home: Path, *, events: int, batches:
         connection=broker.connection,
         checkpoint=home / "checkpoint",
         take_over=True,
-        jars=list(JarCache().get(SPARK_CONNECTOR)),
         state_memory_mb=case.state_memory_mb,
     )
     send(broker, np.arange(case.keys), 0)
@@ -125,7 +124,7 @@ def run(case: Case, broker: EmbeddedBroker, home: Path, *, events: int, batches:
     others = {child.pid for child in psutil.Process().children(recursive=True)}
     with Memory(others) as used:
         small = RunOptions(
-            **{name: getattr(base, name) for name in ("connection", "checkpoint", "jars", "state_memory_mb")},
+            **{name: getattr(base, name) for name in ("connection", "checkpoint", "state_memory_mb")},
             max_events_per_batch=events,
             first_batch_events=events,
         )

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from headrace.dev import SPARK_CONNECTOR, JarCache
 from headrace.evaluate.meter import tree
 from headrace.evaluate.parity import stream_results, until
 from headrace.events import Codec, Record
@@ -120,7 +119,6 @@ def on_spark(
             connection=broker.connection,
             checkpoint=Path(home) / "checkpoint",
             take_over=True,
-            jars=list(JarCache().get(SPARK_CONNECTOR)),
             max_events_per_batch=batch,
             driver_memory="3g",
         )

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chaos.jobs import jobs
-from headrace.dev import SPARK_CONNECTOR, JarCache
 from headrace.errors import HeadraceError
 from headrace.kafka import Connection
 from headrace.spark.run.runner import RunOptions, run_jobs
@@ -34,7 +33,6 @@ def main() -> int:
     options = RunOptions(
         connection=Connection(bootstrap=bootstrap),
         checkpoint=Path(directory) / "checkpoint",
-        jars=list(JarCache().get(SPARK_CONNECTOR)),
         driver_memory="1g",
         cadence_ms=300,
         delivery=chosen,

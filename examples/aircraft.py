@@ -10,8 +10,6 @@ The states are made up: forty flights over southern Finland in ten minutes, a po
 far faster than anybody flies an approach.
 """
 
-# ruff: noqa: T201 - an example talks to whoever runs it
-
 from __future__ import annotations
 
 import math
@@ -93,7 +91,7 @@ descents = Job(
 
 def make_states(path: Path) -> None:
     """Write made-up state vectors: the same every time."""
-    chance = random.Random(4)  # noqa: S311 - no secret
+    chance = random.Random(4)
     rows = []
     for number in range(40):
         icao24, callsign = f"{0x461E00 + number:06x}", f"EXA{100 + number}"

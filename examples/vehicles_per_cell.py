@@ -5,8 +5,6 @@
 The stream is the README's. Each step is one micro-batch of a second; windows fire as the watermark passes their ends.
 """
 
-# ruff: noqa: T201 - an example talks to whoever runs it
-
 from __future__ import annotations
 
 import polars as pl

@@ -16,12 +16,14 @@ from headrace.errors import MissingExtraError
 MODULES: dict[str, tuple[str, ...]] = {
     "kafka": ("confluent_kafka", "prometheus_client", "psutil"),
     "spark": ("pyspark", "py4j", "pandas"),
+    "avro": ("pyruhvro",),
     "geo": ("h3", "h3ronpy"),
     "http": ("httpx",),
     "ingest": ("fsspec",),
     "dashboard": ("fastapi", "starlette", "socketio", "uvicorn", "websockets"),
     "transit": (),
     "report": ("matplotlib",),
+    "protobuf": ("grpc_tools",),
     "testing": ("hypothesis", "yaml"),
 }
 #: The extras that an extra includes.

@@ -214,6 +214,8 @@ def test_tail_shows_what_it_cannot_decode_and_goes_on(run: Run, bootstrap: str, 
     shown = {record["key"]: record for record in lines(run("tail", topic))}
     assert len(shown) == 8
     assert shown["token"]["value"] == {"batch": 7}
+    assert "undecodable" not in shown["token"]
+    assert shown["unknown"]["undecodable"]["reason"]
     assert shown["good"]["details"]["vehicle_id"] == "good"
     assert shown[None]["undecodable"]["reason"] == "malformed"
     assert shown[None]["value"].startswith("rubbish")

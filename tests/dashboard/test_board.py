@@ -123,6 +123,14 @@ def test_when_a_job_falls_silent_the_clock_takes_over() -> None:
     assert shown(board) == {}
 
 
+def test_a_backlog_of_results_that_are_each_newer_is_one_time_to_wait_for() -> None:
+    board = vehicles()
+    board.apply(rows(*((A, number, number) for number in range(1_000))), now=0.0)
+    board.apply(rows((A, 1_000, 1)), now=0.1)
+    assert len(board._clock.waiting) == 2, "one for each time at which results came"
+    assert board._clock.read(SETTLING) == T0 + 999_000
+
+
 def test_the_watermark_moves_time_on_without_results() -> None:
     board = vehicles()
     board.apply(rows((A, 0, 1)), now=0.0)

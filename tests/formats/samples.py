@@ -28,6 +28,8 @@ def records(
         keys=pa.array([None] * len(values) if keys is None else keys, pa.binary()),
         headers=pa.array([None] * len(values) if rows is None else rows, HEADERS),
         timestamps=pa.array([micros] * len(values), pa.timestamp("us", "UTC")),
+        partitions=pa.array([3] * len(values), pa.int32()),
+        offsets=pa.array(range(100, 100 + len(values)), pa.int64()),
     )
 
 

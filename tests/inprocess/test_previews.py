@@ -12,6 +12,7 @@ import pytest
 from headrace import Job, Stream, bounded, preview, tumbling
 from headrace.errors import PlanError
 from headrace.formats import json as json_format
+from headrace.formats import text
 from headrace.windows import count
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -92,3 +93,12 @@ def test_rows_that_do_not_fit_are_refused(rows: Any, told: str) -> None:
         preview(ROWS, rows)
     with pytest.raises(PlanError, match="batch is 0"):
         preview(ROWS, texts(), batch=0)
+
+
+def test_values_of_a_format_that_takes_kafkas_timestamp_have_the_time_of_the_call() -> None:
+    lines = Stream.topic("lines", format=text("line")).watermark(bounded("1s")).with_columns(all=pl.lit(1))
+    before = datetime.now(UTC)
+    shown = preview(lines.key_by("all").window(tumbling("1h")).aggregate(lines=count()), [b"one", b"two", b"\xff"])
+    assert shown.results["lines"].sum() == 2
+    assert shown.results["window_end"][-1] > before
+    assert shown.dead["reason"].to_list() == ["malformed"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings
+from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.events import Codec
 from headrace.kafka import Topics
 from headrace.kafka.consumer import Consumer
@@ -130,8 +130,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 @pytest.fixture(scope="session")
 def jars(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Start the one JVM of the test process with the Kafka connector: what starts it decides what it can ever load."""
-    found = list(JarCache().get(SPARK_CONNECTOR))
+    """Start the one JVM of the test process, and no jar of Spark's Kafka connector: jobs must not need it."""
+    found: list[Path] = []
     local = tmp_path_factory.mktemp("spark-local")
     settings = spark_settings(jars=found, state_partitions=2, driver_memory="2g", local_directory=local)
     start_session("tests", master="local[2]", settings=settings).stop()

@@ -19,7 +19,8 @@ import pytest
 from tests.spark.conftest import Bench
 from tests.transit.reference import answer_of, distribution, rows_of
 
-from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, GuardedProcess, JarCache, ServerSettings
+from headrace.dev import EmbeddedBroker, GuardedProcess, ServerSettings
+from headrace.dev.jars import default_directory
 from headrace.dev.ports import accepts, free_port
 from headrace.events import VehiclePosition
 from headrace.time.instants import instant
@@ -81,7 +82,7 @@ class Cluster:
 def own(tmp_path: Path) -> Iterator[Bench]:
     """A broker for this test alone: the job has the application's topics."""
     with EmbeddedBroker(ServerSettings(data_dir=tmp_path / "kafka", memory="256m")) as broker:
-        yield Bench(broker, tmp_path / "checkpoint", list(JarCache().get(SPARK_CONNECTOR)))
+        yield Bench(broker, tmp_path / "checkpoint", [])
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ class Run:
         )
         settings = {
             "HEADRACE_PATHS__HOME": str(home),
-            "HEADRACE_PATHS__JARS": str(bench.jars[0].parent),
+            "HEADRACE_PATHS__JARS": str(default_directory()),
             "HEADRACE_SPARK__CONF": str(home / "spark.conf"),
             "HEADRACE_SPARK__DRIVER_MEMORY": "1g",
             "HEADRACE_SPARK__SHIP_ENVIRONMENT": "true",

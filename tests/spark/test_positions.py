@@ -12,7 +12,7 @@ from headrace.errors import StateError
 from headrace.spark.checkpoint.continuity import Gap, Progress, accept_loss, read_progress, read_span
 from headrace.spark.checkpoint.positions import Position, Span
 from headrace.spark.checkpoint.stale_checkpoint import find_ahead, find_pending, refuse_old, stops_of, with_end, without
-from headrace.spark.output.tokens import Token
+from headrace.spark.output.tokens import Token, parsed
 
 
 def _at(first: int, second: int, now: int = 0) -> Position:
@@ -141,3 +141,13 @@ class TestLog:
         assert without(token, gaps) == replace(token, end=_at(0, 3, now=130))
         expired = [Gap("t", 0, 70, 80, 900, renewed=False)]
         assert without(token, expired) == token
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"null", b"[]", b"\xff", b'{"token":"c","batch":NaN}', b'{"token":"c","batch":1e400}', b"[" * 100_000],
+    ids=["null", "list", "no text", "NaN", "infinite", "deep"],
+)
+def test_a_record_that_is_no_token_is_named(value: bytes) -> None:
+    with pytest.raises(StateError, match=r"the record 'counts' in headrace\.commits is no commit token"):
+        parsed("counts", value, Token.from_bytes)

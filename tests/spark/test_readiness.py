@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -62,3 +63,24 @@ def test_workers_that_cannot_run_headrace_are_noticed_before_a_query_starts(
     assert why in caught.value.message
     assert "Set PYSPARK_PYTHON (or spark.pyspark.python)" in caught.value.hint
     assert f"here that is {sys.executable}" in caught.value.hint
+
+
+#: Runs in a process of its own: what a Java process can load is decided when it starts.
+SESSION_BEFORE = """
+import logging, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from headrace.spark.session.session import spark_settings, start_session
+
+logging.basicConfig()
+SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+settings = spark_settings(jars=[], state_partitions=1, driver_memory="1g", local_directory=Path(sys.argv[1]))
+start_session("headrace", master="local[1]", settings=settings).stop()
+"""
+
+
+def test_a_session_that_was_there_before_is_said_to_leak(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", SESSION_BEFORE, str(tmp_path)], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert "leaks one socket per state task" in ended.stderr

@@ -15,6 +15,8 @@ from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError, JobError, PlanError, StateError
 from headrace.events import VehiclePosition
 from headrace.kafka import COMMITS, DEAD_LETTERS, Connection, Topics, TopicSpec
+from headrace.kafka.connection import AccessError
+from headrace.kafka.producer import ExpiredError, FencedError, TimeoutTooLongError
 from headrace.spark.checkpoint.identity import claim, note
 from headrace.spark.output.idempotency import idempotency_keys
 from headrace.spark.run.failure import explain_failure
@@ -184,6 +186,8 @@ class TestCheckpoint:
         ("TimeoutException: Timed out waiting for a node assignment. Call: describeTopics", BrokerError, "in time"),
         ("Traceback ...\nheadrace.errors.StateError: the saved state does not fit\nmore", StateError, "does not fit"),
         ("Traceback ...\nheadrace.errors.JobError: step 'filter' failed\n", JobError, "step 'filter' failed"),
+        # Not of the job's making: a job that fails twice at the same batch is given up.
+        ("SparkException: Python worker failed to connect back.", EnvironmentProblem, "did not start in time"),
         ("Traceback\nValueError: odd\n", JobError, "ValueError: odd"),
         ("nothing that is known", JobError, "nothing that is known"),
         ("=== Streaming Query ===\n", JobError, "no reason"),
@@ -193,6 +197,27 @@ def test_a_failed_query_is_explained(text: str, kind: type[HeadraceError], words
     problem = explain_failure(text, topics=["input.a"], checkpoint=Path("c"))
     assert isinstance(problem, kind)
     assert words in str(problem)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        AccessError,
+        ExpiredError,
+        FencedError,
+        TimeoutTooLongError,
+        BrokerError,
+        EnvironmentProblem,
+        JobError,
+        StateError,
+    ],
+)
+def test_an_error_of_a_task_keeps_its_kind(kind: type[HeadraceError]) -> None:
+    # A task's error arrives as the text of its traceback; the kind decides whether the run is started again.
+    text = f"Traceback ...\n{kind.__module__}.{kind.__qualname__}: what was wrong\n\n\tat org.apache.spark..."
+    problem = explain_failure(text, topics=[], checkpoint=Path("c"))
+    assert type(problem) is kind
+    assert problem.message == "what was wrong"
 
 
 def test_results_of_the_same_moment_have_keys_of_their_own_and_the_same_ones_again() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.cli.jobs import known_jobs
+from headrace.dev.jars import default_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ def test_a_signal_to_the_process_group_is_a_stop(bench: Bench, tmp_path: Path, n
     bench.prepare(job)
     settings = {
         "HEADRACE_PATHS__HOME": str(tmp_path),
-        "HEADRACE_PATHS__JARS": str(bench.jars[0].parent),
+        "HEADRACE_PATHS__JARS": str(default_directory()),
         "HEADRACE_SPARK__DRIVER_MEMORY": "1g",
     }
     words = ["run", job.name, "--json", "--take-over", "--master", "local[1]", "--bootstrap", bench.broker.bootstrap]

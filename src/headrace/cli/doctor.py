@@ -105,7 +105,7 @@ def check_packages() -> Finding:
             name,
             "FAIL",
             f"pyspark {spark}, pandas {pandas}",
-            "The Kafka connector fits pyspark 4.2.0, which needs pandas below 3: install the locked requirements.",
+            "Headrace runs on pyspark 4.2.0, which needs pandas below 3: pip install 'headrace[spark]'",
         )
     return Finding(name, "OK", f"pyspark {spark}, pandas {pandas}")
 
@@ -122,13 +122,14 @@ def check_java(environ: Mapping[str, str]) -> Finding:
 
 
 def check_jars(settings: Settings) -> Finding:
-    """The jars of the broker and of Spark's connector, each with its checksum."""
-    from headrace.dev.jars import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache
+    """The jars of the embedded broker, each with its checksum."""
+    from headrace.dev.jars import EMBEDDED_BROKER, JarCache
 
+    if settings.broker.bootstrap:
+        return Finding("Jars", "OK", "none are needed with a Kafka of your own")
     cache = JarCache(settings.paths.jars)
-    sets = [SPARK_CONNECTOR] if settings.broker.bootstrap else [SPARK_CONNECTOR, EMBEDDED_BROKER]
     try:
-        problems = [problem for jars in sets for problem in cache.check(jars)]
+        problems = cache.check(EMBEDDED_BROKER)
     except OSError as error:
         return Finding(
             "Jars", "FAIL", f"cannot read {cache.directory}: {error.strerror}", "Make paths.jars a directory of yours."
@@ -147,7 +148,7 @@ def check_jars(settings: Settings) -> Finding:
         "Jars",
         "WARN",
         f"{len(problems)} not yet in {cache.directory}",
-        "Run `headrace setup`, or let the first `headrace demo` do it.",
+        "Run `headrace setup`, or let the first `headrace dev` do it.",
     )
 
 

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from headrace.cli.options import UsageError
-from headrace.cli.progress import Steps
 from headrace.cli.run import quiet_spark, run_in_thread
 from headrace.engine.operator import EVENT_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable
 
     from headrace.cli.printer import Printer
     from headrace.cli.question import Question
@@ -28,9 +26,9 @@ def answer(question: Question) -> pl.DataFrame:
     found: list[pl.DataFrame] = []
     if question.topics:
         job = question.job()
-        _with_spark(question, lambda jars: found.append(_over_topics(question, job, jars)))
+        _with_spark(question, lambda: found.append(_over_topics(question, job)))
     else:
-        _with_spark(question, lambda jars: found.append(_over_files(question, jars)))
+        _with_spark(question, lambda: found.append(_over_files(question)))
     rows = found[0]
     # Key groups are done in any order.
     return rows.sort(EVENT_TIME, maintain_order=True) if EVENT_TIME in rows.columns else rows
@@ -47,10 +45,9 @@ def follow(question: Question, job: Job, printer: Printer) -> None:
         if found.results.height:
             printer.show(found.results)
 
-    def work(jars: Sequence[Path]) -> None:
+    def work() -> None:
         options = FollowOptions(
             connection=question.reader.connection,
-            jars=jars,
             master=spark.master,
             starting=question.begin or "earliest",
             key_groups=spark.key_groups,
@@ -62,23 +59,19 @@ def follow(question: Question, job: Job, printer: Printer) -> None:
     _with_spark(question, work)
 
 
-def _with_spark(question: Question, work: Callable[[Sequence[Path]], None]) -> None:
-    from headrace.dev import SPARK_CONNECTOR, JarCache, find_java
+def _with_spark(question: Question, work: Callable[[], None]) -> None:
+    from headrace.dev import find_java
 
-    settings = question.settings
-    java = find_java()
-    with Steps() as steps, steps.step("Jars of Spark's Kafka connector") as step:
-        jars = JarCache(settings.paths.jars, java=java).get(SPARK_CONNECTOR, progress=step.progress)
-    with quiet_spark(settings.log_directory / "sql.log"):
-        run_in_thread(lambda: work(list(jars)), question.stop)
+    find_java()  # its error says how to install one; Spark's own does not
+    with quiet_spark(question.settings.log_directory / "sql.log"):
+        run_in_thread(work, question.stop)
 
 
-def _session(question: Question, jars: Sequence[Path]) -> Any:
+def _session(question: Question) -> Any:
     from headrace.spark.session.session import spark_settings, start_session
 
     spark = question.settings.spark
     settings = spark_settings(
-        jars=jars,
         state_partitions=spark.state_partitions,
         driver_memory=spark.driver_memory,
         local_directory=question.settings.checkpoint_directory / "sql-local",
@@ -86,12 +79,12 @@ def _session(question: Question, jars: Sequence[Path]) -> Any:
     return start_session("headrace-sql", master=spark.master, settings=settings)
 
 
-def _over_topics(question: Question, job: Job, jars: Sequence[Path]) -> pl.DataFrame:
+def _over_topics(question: Question, job: Job) -> pl.DataFrame:
     from headrace.spark.run.batch import run_batch
 
     connection = question.reader.connection
     begin = "earliest" if question.start == "beginning" else _offsets(connection, job, question.start)
-    spark = _session(question, jars)
+    spark = _session(question)
     try:
         return run_batch(spark, [job], connection, start=begin, to_the_end=True)[job.name].results
     finally:
@@ -113,7 +106,7 @@ def _offsets(connection: Connection, job: Job, start: Start) -> Offsets:
     return found
 
 
-def _over_files(question: Question, jars: Sequence[Path]) -> pl.DataFrame:
+def _over_files(question: Question) -> pl.DataFrame:
     from headrace.stream import Stream
     from headrace.time import bounded
 
@@ -123,7 +116,7 @@ def _over_files(question: Question, jars: Sequence[Path]) -> pl.DataFrame:
             f"on Spark a table needs a timestamp column {EVENT_TIME}, and {', '.join(question.files)} has none",
             hint="Rename one in the file, or use --engine inprocess.",
         )
-    spark = _session(question, jars)
+    spark = _session(question)
     try:
         tables: dict[str, Any] = dict(question.files)
         for name in timed:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from headrace.events.codec import Codec
     from headrace.events.schemas.records_pb2 import Result
-    from headrace.formats.json import JsonFormat
+    from headrace.formats import Format
     from headrace.kafka import Connection
     from headrace.kafka.consumer import Record
     from headrace.stream import Job
@@ -61,7 +61,7 @@ def _count(result: Result, keys: Sequence[str]) -> int:
     return 0
 
 
-def plain_rows(reader: JsonFormat, records: list[Record], keys: Sequence[str]) -> list[ResultRow]:
+def plain_rows(reader: Format, records: list[Record], keys: Sequence[str]) -> list[ResultRow]:
     """Results that a job writes as JSON, as the view needs them; records that are no windowed results are left out."""
     from headrace.dashboard.plain_results import read_plain
 

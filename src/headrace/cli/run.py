@@ -26,7 +26,6 @@ from headrace.cli.connect import connect
 from headrace.cli.gauges import Gauges
 from headrace.cli.jobs import complete_job, registry
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
-from headrace.cli.progress import Steps
 from headrace.cli.stopping import Stop, stop_on_signals
 from headrace.cli.view import HOW_TO_LOOK, count, status_line
 from headrace.errors import JobError
@@ -235,7 +234,7 @@ def run(
     chosen = known.every() if every else known.find(names or [])
     connection = connect(settings)
 
-    from headrace.dev import SPARK_CONNECTOR, JarCache, find_java
+    from headrace.dev import find_java
     from headrace.engine.limits import StateLimit
     from headrace.kafka import Topics
     from headrace.kafka.job_topics import ensure_topics
@@ -246,9 +245,7 @@ def run(
     from headrace.spark.run.supervisor import Restarts
     from headrace.spark.session.session import read_conf
 
-    java = find_java()
-    with Steps() as steps, steps.step("Jars of Spark's Kafka connector") as step:
-        jars = JarCache(settings.paths.jars, java=java).get(SPARK_CONNECTOR, progress=step.progress)
+    find_java()  # its error says how to install one; Spark's own does not
     needed = rights_of(chosen)
     check_rights(connection, needed)
     # Where nothing is missing, nothing is asked for: whoever runs a job need not be allowed to make topics.
@@ -257,7 +254,6 @@ def run(
         connection=connection,
         master=settings.spark.master,
         checkpoint=checkpoint_of(settings, chosen),
-        jars=list(jars),
         key_groups=settings.spark.key_groups,
         state_partitions=settings.spark.state_partitions,
         cadence_ms=settings.spark.cadence_ms,

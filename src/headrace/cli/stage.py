@@ -143,13 +143,12 @@ class Stage:
     def open(self, steps: Steps) -> Connection:
         """See that Java and the jars are there, start or find Kafka, and make the topics."""
         from headrace.cli.topics import make_topics
-        from headrace.dev import EMBEDDED_BROKER, SPARK_CONNECTOR, JarCache, find_java
+        from headrace.dev import EMBEDDED_BROKER, JarCache, find_java
 
         with steps.step("Java and jars (a minute the first time)") as step:
             java = find_java()
-            cache = JarCache(self.settings.paths.jars, java=java)
-            for name in (SPARK_CONNECTOR, EMBEDDED_BROKER):
-                cache.get(name, progress=step.progress)
+            if not self.settings.broker.bootstrap:
+                JarCache(self.settings.paths.jars, java=java).get(EMBEDDED_BROKER, progress=step.progress)
             step.done(f"Java {java.version}")
         connection = self._open_broker(steps)
         with steps.step("Creating topics") as step:

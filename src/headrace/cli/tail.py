@@ -1,8 +1,8 @@
 """`headrace tail`: look into a topic.
 
 Every record becomes one line of JSON: where it lies (topic, partition, offset), when Kafka got it, its key, and the
-event inside with its details. Both encodings are read. A value that is no event is shown with the reason and its
-first bytes; it never ends the command. Only committed records are shown.
+event inside with its details. Both encodings are read. Of a record in other JSON the value is shown as it is; any other
+one with its first bytes and why it is no event. Nothing in a topic ends the command. Only committed records are shown.
 """
 
 from __future__ import annotations
@@ -53,19 +53,17 @@ def show(codec: Codec, record: Record) -> dict[str, Any]:
         problem = {"reason": "missing_details", "text": "it is no event: there are no details in it"}
     if problem is None:
         return shown | event
-    shown["undecodable"] = {name: text for name, text in problem.items() if text is not None}
     if record.value is not None:
-        shown["value"] = _readable(record.value)
-        shown["value_size"] = len(record.value)
+        try:
+            shown["value"] = json_module.loads(record.value)
+        except (ValueError, RecursionError):
+            shown["value"] = record.value[:_PREVIEW].decode(errors="backslashreplace")
+            shown["value_size"] = len(record.value)
+        else:
+            if not (isinstance(shown["value"], dict) and "details" in shown["value"]):
+                return shown  # somebody's JSON, not an event that is broken
+    shown["undecodable"] = {name: text for name, text in problem.items() if text is not None}
     return shown
-
-
-def _readable(value: bytes) -> Any:
-    """JSON of whatever kind as it is, anything else as the text of its first bytes."""
-    try:
-        return json_module.loads(value)
-    except (ValueError, RecursionError):
-        return value[:_PREVIEW].decode(errors="backslashreplace")
 
 
 class Reader:

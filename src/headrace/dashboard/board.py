@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -83,16 +83,19 @@ class _Clock:
     settled: int | None = None
     newest: int | None = None
     heard: float = 0.0
-    waiting: list[tuple[float, int]] = field(default_factory=list)
+    waiting: deque[tuple[float, int]] = field(default_factory=deque)
 
     def hear(self, instant: int, now: float) -> None:
         if self.newest is None or instant > self.newest:
             self.newest, self.heard = instant, now
+            # Of the times that come together only the newest will ever count; each of a backlog's results may be newer.
+            if self.waiting and self.waiting[-1][0] == now + SETTLING:
+                self.waiting.pop()
             self.waiting.append((now + SETTLING, instant))
 
     def read(self, now: float) -> int | None:
         while self.waiting and self.waiting[0][0] <= now:
-            self.settled = self.waiting.pop(0)[1]
+            self.settled = self.waiting.popleft()[1]
         if self.settled is None or self.newest is None:
             return None
         silent = now - self.heard - PATIENCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from headrace.transit.simulator.helsinki import helsinki
+from headrace.extras import missing
 
 if TYPE_CHECKING:
     from headrace.transit.simulator.network import Network, Path
@@ -18,6 +18,7 @@ _DECIMALS = 5
 def network_features(network: Network) -> dict[str, Any]:
     """Lines (one way of each) and stops (of both ways) of a network.
 
+    >>> from headrace.transit.simulator.helsinki import helsinki
     >>> shown = network_features(helsinki())
     >>> shown["type"], {feature["properties"]["kind"] for feature in shown["features"]} == {"line", "stop"}
     ('FeatureCollection', True)
@@ -34,7 +35,11 @@ def network_features(network: Network) -> dict[str, Any]:
 
 @cache
 def city() -> dict[str, Any]:
-    """The simulator's city."""
+    """The simulator's city; nothing where the extra is not installed that brings the simulator."""
+    if missing("transit"):
+        return {"type": "FeatureCollection", "features": []}
+    from headrace.transit.simulator.helsinki import helsinki
+
     return network_features(helsinki())
 
 

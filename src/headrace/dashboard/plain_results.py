@@ -27,7 +27,7 @@ _FIXED: dict[str, pl.DataType] = {
 }
 
 
-def plain_reader(written: Format, schema: pl.Schema) -> JsonFormat | None:
+def plain_reader(written: Format, schema: pl.Schema) -> Format | None:
     """Make the format that reads what a job writes; None if results of its format cannot be shown.
 
     Args:
@@ -40,7 +40,7 @@ def plain_reader(written: Format, schema: pl.Schema) -> JsonFormat | None:
     return json({**columns, **_FIXED}, time="event_time")
 
 
-def read_plain(reader: JsonFormat, records: list[Record]) -> pl.DataFrame:
+def read_plain(reader: Format, records: list[Record]) -> pl.DataFrame:
     """Read results with the columns that results in the envelope have; records that are none are left out."""
     times = pa.array([record.timestamp for record in records], _TIMES)
     decoded = reader.decode(Records(pa.array([record.value for record in records], pa.binary()), timestamps=times))

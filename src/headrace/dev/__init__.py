@@ -5,7 +5,7 @@ An embedded broker and a topic in it:
 >>> with EmbeddedBroker(ServerSettings(data_dir=Path("data"))) as broker:  # doctest: +SKIP
 ...     Topics(broker.connection).ensure([TopicSpec(name="parcels.scans", partitions=4)])
 
-Spark needs the jars of its Kafka connector, and the same connection:
+A program that reads Kafka with Spark's own source needs the jars of its connector, and the same connection:
 
 >>> jars = JarCache().get(SPARK_CONNECTOR)  # doctest: +SKIP
 >>> options = broker.connection.spark_options()  # doctest: +SKIP

@@ -1,8 +1,9 @@
 """The jars that Headrace needs: pinned, resolved once, verified always.
 
-There are two sets. `SPARK_CONNECTOR` is what Spark needs to read and write Kafka and does not ship; `EMBEDDED_BROKER`
-is a Kafka server with everything below it. `jars.lock`, beside this module, lists every jar of both with its size and
-SHA-256; no version is ever decided at run time.
+There are two sets. `EMBEDDED_BROKER` is a Kafka server with everything below it. `SPARK_CONNECTOR` is Spark's own
+source and sink for Kafka: jobs read and write Kafka from Python and do not load it; a program that calls
+`spark.readStream.format("kafka")` itself does. `jars.lock`, beside this module, lists every jar of both with its size
+and SHA-256; no version is ever decided at run time.
 
 A `JarCache` is a directory of jars shared by all projects of a user. Asking it for a set costs a few file stats when
 the jars are there: a stamp file remembers the size and modification time at which each was last found to be right.

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from headrace.dev import SPARK_CONNECTOR, JarCache
 from headrace.engine.operator import EVENT_TIME, WINDOW_END
 from headrace.errors import PlanError
 from headrace.events import Codec, Result
@@ -157,8 +156,7 @@ def check(connection: Connection, watermarks: dict[str, int], *, scratch: Path, 
     from headrace.spark.session.session import spark_settings, start_session
 
     jobs = [all_jobs()[name] for name in watermarks]
-    jars = list(JarCache().get(SPARK_CONNECTOR))
-    settings = spark_settings(jars=jars, state_partitions=2, driver_memory="3g", local_directory=scratch)
+    settings = spark_settings(state_partitions=2, driver_memory="3g", local_directory=scratch)
     spark = start_session("parity", master=master, settings=settings)
     try:
         answers = run_batch(spark, jobs, connection)

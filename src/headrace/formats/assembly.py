@@ -17,7 +17,8 @@ from headrace.errors import SchemaError
 from headrace.events.letters import KEPT_TEXT, SHOWABLE, Reason, Rejection
 from headrace.events.reader import value_lengths
 from headrace.formats.format import DecodedRecords
-from headrace.formats.times import field_time, header_texts
+from headrace.formats.headers import header_texts
+from headrace.formats.times import field_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +137,7 @@ def assemble(
         time: Where the event time is.
         columns: The columns to keep; None means all.
     """
-    arrived = _timestamps(records, positions, frame.height)
+    arrived = kafka_times(records, positions, frame.height)
     raw = _raw_times(time, frame, records, positions, arrived)
     event_time = time.micros(raw) if time.place != "timestamp" else _INSTANTS.micros(raw)
     usable = event_time.is_not_null().to_numpy()
@@ -161,12 +162,16 @@ def _raw_times(
     if time.place == "timestamp":
         return arrived
     if time.place == "field":
-        return frame.get_column(time.path[0])
-    texts = header_texts(records.headers, time.path[0], len(records))
+        column = frame.get_column(time.path[0])
+        for name in time.path[1:]:
+            column = column.struct.field(name)
+        return column
+    texts, _ = header_texts(records.headers, time.path[0], len(records))
     return texts if positions is None else texts.gather(positions)
 
 
-def _timestamps(records: Records, positions: NDArray[np.int64] | None, rows: int) -> pl.Series:
+def kafka_times(records: Records, positions: NDArray[np.int64] | None, rows: int) -> pl.Series:
+    """Give Kafka's timestamps of some records in microseconds, whatever they are; null where there is none."""
     if records.timestamps is None:
         return pl.Series([None] * rows, dtype=pl.Int64)
     column = records.timestamps if positions is None else records.timestamps.take(pa.array(positions))

@@ -20,6 +20,7 @@ import pyarrow.csv as pacsv
 from headrace.errors import SchemaError
 from headrace.formats.assembly import assemble, check_time, compose, malformed, readable, strings
 from headrace.formats.format import DecodedRecords, Format
+from headrace.formats.record import with_key
 from headrace.formats.times import ISO, EventTime, field_time
 
 if TYPE_CHECKING:
@@ -248,7 +249,8 @@ def csv(
     delimiter: str = ",",
     quote: str | None = '"',
     null_values: Sequence[str] = ("",),
-) -> Csv:
+    key: Format | None = None,
+) -> Format:
     """Read each value as one line of CSV without a header.
 
     Args:
@@ -261,10 +263,11 @@ def csv(
         quote: What encloses a field that holds the delimiter or a line break; doubled it stands for itself. None: no
             quotes.
         null_values: What a field without quotes may hold instead of a value. The first is written for nulls.
+        key: How the key of a record becomes columns, such as `text("door")`; see `record`.
 
     >>> dict(csv({"door": pl.String, "opened": pl.Datetime("us", "UTC")}, time="opened").schema)
     {'door': String, 'opened': Datetime(time_unit='us', time_zone='UTC')}
     """
     fields = tuple((name, dtype() if isinstance(dtype, type) else dtype) for name, dtype in schema.items())
     at = field_time((time,), time_format, zone=time_zone) if isinstance(time, str) else time or EventTime()
-    return Csv(fields, delimiter, quote, tuple(null_values), at)
+    return with_key(Csv(fields, delimiter, quote, tuple(null_values), at), key)

@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
+import pyarrow as pa
+
 from headrace.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     import polars as pl
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from headrace.events.letters import Rejection
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 RecordPart: TypeAlias = Literal["key", "headers", "timestamp"]
 #: Names a result in a header, where its value has no place for it: the same again if a result is written again.
 IDEMPOTENCY_HEADER = "headrace-idempotency-key"
+#: What skipped records are counted as.
+SKIPPED = "records_skipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,31 @@ class Records:
         keys: The keys; None if no format asked for them.
         headers: The headers as a list of structs of `key` (string) and `value` (binary); None if no format asked.
         timestamps: Kafka's timestamps in microseconds, UTC; null where a record has none, None if no format asked.
+        partitions: The number of the partition of each; None where it is not known.
+        offsets: The offset of each in its partition; None where it is not known.
     """
 
     values: pa.BinaryArray
     keys: pa.BinaryArray | None = None
     headers: pa.ListArray | None = None
     timestamps: pa.TimestampArray | None = None
+    partitions: pa.Int32Array | None = None
+    offsets: pa.Int64Array | None = None
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def take(self, positions: NDArray[np.int64], *, values: pa.BinaryArray | None = None) -> Records:
+        """Give some of the records.
+
+        Args:
+            positions: Which.
+            values: Other values for them.
+        """
+        rows = pa.array(positions)
+        rest = (self.keys, self.headers, self.timestamps, self.partitions, self.offsets)
+        taken = (None if column is None else column.take(rows) for column in rest)
+        return Records(self.values.take(rows) if values is None else values, *taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +79,14 @@ class DecodedRecords:
             (both microseconds, UTC) and the columns that were asked for. `event_time` is never null.
         positions: The position of each row among the records; None if every record gave one row.
         rejections: What could not be read, by position.
+        skipped: The positions of records that say nothing, such as the tombstones behind deletes. They give neither a
+            row nor a rejection, and are counted.
     """
 
     frame: pl.DataFrame
     positions: NDArray[np.int64] | None = None
     rejections: dict[int, Rejection] = field(default_factory=dict)
+    skipped: NDArray[np.int64] | None = None
 
 
 class Format(ABC):

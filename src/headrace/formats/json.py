@@ -19,9 +19,11 @@ from headrace.events.codec import MAX_VALUE_BYTES
 from headrace.events.letters import Reason, Rejection
 from headrace.events.reader import value_lengths
 from headrace.formats.format import DecodedRecords, Format
+from headrace.formats.headers import header_texts
 from headrace.formats.json_reader import arrow_type, read_objects
 from headrace.formats.json_writer import write_objects
-from headrace.formats.times import ISO, EventTime, dates, field_time, header_texts, iso_instants
+from headrace.formats.record import with_key
+from headrace.formats.times import ISO, EventTime, dates, field_time, iso_instants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,13 +46,7 @@ class JsonFormat(Format):
     max_value_bytes: int = MAX_VALUE_BYTES
 
     def __post_init__(self) -> None:
-        for name, kind in self.columns:
-            if name in _TIMES or name.startswith("#"):
-                raise SchemaError(
-                    f"a column of the schema is called {name!r}, a name that Headrace uses itself",
-                    hint="Leave it out: the time of an event is declared by time=, and is the column event_time.",
-                )
-            _check(name, kind)
+        checked_columns(dict(self.columns))
         _ = self._schemas  # a time at a place where the schema has something else fails here
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,20 +87,13 @@ class JsonFormat(Format):
         frame = pl.DataFrame(pl.from_arrow(table))
         raw = self._raw_times(frame, records, positions)
         micros = self.time.micros(raw)
-        fine = micros.is_not_null().to_numpy()
+        fine = micros.is_not_null().to_numpy().copy()
         for row in np.flatnonzero(~fine).tolist():
             rejections[int(positions[row])] = self.time.rejection(raw[row])
-        typed: list[pl.Series] = []
-        for name, kind in self.columns:
-            column = frame.get_column(name)
-            found = _typed(column, kind)
-            wrong = found.is_null() & column.is_not_null() if isinstance(kind, pl.Datetime | pl.Date) else None
-            if wrong is not None and wrong.any():
-                for row in wrong.arg_true().to_list():
-                    text = f"{name} is {column[row][:100]!r}, which is no {kind} in ISO 8601"
-                    rejections.setdefault(int(positions[row]), Rejection(Reason.WRONG_TYPE, text))
-                fine &= ~wrong.to_numpy()
-            typed.append(found)
+        typed, wrong = typed_columns(frame, self.columns)
+        for row, rejection in wrong.items():
+            rejections.setdefault(int(positions[row]), rejection)
+            fine[row] = False
         taken_in = _kafka_times(records, positions)
         whole = pl.DataFrame([micros.cast(_INSTANT).alias(_TIMES[0]), taken_in.alias(_TIMES[1]), *typed])
         whole = whole.select(*_TIMES, *(self.schema if columns is None else columns))
@@ -151,7 +140,8 @@ class JsonFormat(Format):
         if self.time.place == "timestamp":
             return _kafka_times(records, positions)
         if self.time.place == "header":
-            return header_texts(records.headers, self.time.path[0], len(records)).gather(positions)
+            texts, _ = header_texts(records.headers, self.time.path[0], len(records))
+            return texts.gather(positions)
         outer, *inner = self.time.path
         found = frame.get_column(outer)
         for name in inner:
@@ -166,7 +156,8 @@ def json(
     time_format: str = ISO,
     time_zone: str = "UTC",
     max_value_bytes: int = MAX_VALUE_BYTES,
-) -> JsonFormat:
+    key: Format | None = None,
+) -> Format:
     """Read and write records that are objects of JSON.
 
     Args:
@@ -176,14 +167,16 @@ def json(
         time_format: How it is written: "iso8601"; "s", "ms", "us" or "ns" since 1970; or a pattern.
         time_zone: The time zone of times that do not name one.
         max_value_bytes: Longer values are dead letters.
+        key: How the key of a record becomes columns, such as `text("parcel")`; see `record`.
 
     >>> scans = json(schema={"parcel": pl.String, "weight": pl.Float64}, time="scanned_at")
     >>> scans.schema.names(), scans.text
     (['parcel', 'weight'], 'json, time from scanned_at')
     """
     at = time if isinstance(time, EventTime) else EventTime() if time is None else None
-    columns = tuple((name, kind() if isinstance(kind, type) else kind) for name, kind in (schema or {}).items())
-    return JsonFormat(columns, at or field_time(time, time_format, zone=time_zone), max_value_bytes)  # type: ignore[arg-type]
+    columns = tuple((name, _instance(kind)) for name, kind in (schema or {}).items())
+    at = at or field_time(time, time_format, zone=time_zone)  # type: ignore[arg-type]
+    return with_key(JsonFormat(columns, at, max_value_bytes), key)
 
 
 def _check(name: str, kind: pl.DataType, *, inside: bool = False) -> None:
@@ -251,6 +244,48 @@ def _texts(values: list[Any]) -> list[Any]:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     return [text(value) for value in values]
+
+
+def typed_columns(
+    frame: pl.DataFrame, columns: Sequence[tuple[str, pl.DataType]]
+) -> tuple[list[pl.Series], dict[int, Rejection]]:
+    """Turn columns as they were read into those of a schema.
+
+    Args:
+        frame: The fields, dates and times as texts.
+        columns: The columns.
+
+    Returns:
+        The columns, and the rows in which a text is no date or time.
+    """
+    typed: list[pl.Series] = []
+    rejections: dict[int, Rejection] = {}
+    for name, kind in columns:
+        column = frame.get_column(name)
+        found = _typed(column, kind)
+        typed.append(found)
+        if isinstance(kind, pl.Datetime | pl.Date):
+            for row in (found.is_null() & column.is_not_null()).arg_true().to_list():
+                text = f"{name} is {column[row][:100]!r}, which is no {kind} in ISO 8601"
+                rejections.setdefault(row, Rejection(Reason.WRONG_TYPE, text))
+    return typed, rejections
+
+
+def checked_columns(schema: Mapping[str, Any]) -> tuple[tuple[str, pl.DataType], ...]:
+    """Give the columns of a schema as they are declared.
+
+    Raises:
+        SchemaError: A type is none that is read from JSON, or a name is one that Headrace uses itself.
+    """
+    columns = tuple((name, _instance(kind)) for name, kind in schema.items())
+    for name, kind in columns:
+        if name in _TIMES or name.startswith("#"):
+            raise SchemaError(
+                f"a column of the schema is called {name!r}, a name that Headrace uses itself",
+                hint="Leave it out: the time of an event is declared by time=, and is the column event_time.",
+            )
+        _check(name, kind)
+    return columns
 
 
 def _typed(column: pl.Series, kind: pl.DataType) -> pl.Series:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from headrace.errors import SchemaError
 from headrace.formats.assembly import assemble, check_names, compose, malformed, readable, strings
 from headrace.formats.format import DecodedRecords, Format
+from headrace.formats.record import with_key
 from headrace.formats.times import kafka_time
 
 if TYPE_CHECKING:
@@ -96,25 +97,27 @@ def _column(of: Format, frame: pl.DataFrame, name: str, *types: pl.DataType) -> 
     return series.rechunk()
 
 
-def text(column: str = "text") -> Text:
+def text(column: str = "text", *, key: Format | None = None) -> Format:
     """Read each value as a piece of UTF-8 text. The event time is Kafka's timestamp.
 
     Args:
         column: The name of the column.
+        key: How the key of a record becomes columns; see `record`.
 
     >>> dict(text("line").schema)
     {'line': String}
     """
-    return Text(column)
+    return with_key(Text(column), key)
 
 
-def raw(column: str = "value") -> Raw:
+def raw(column: str = "value", *, key: Format | None = None) -> Format:
     """Take each value as bytes. The event time is Kafka's timestamp.
 
     Args:
         column: The name of the column.
+        key: How the key of a record becomes columns; see `record`.
 
     >>> dict(raw().schema)
     {'value': Binary}
     """
-    return Raw(column)
+    return with_key(Raw(column), key)

@@ -22,8 +22,6 @@ from headrace.events.letters import SHOWABLE, Reason, Rejection
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pyarrow as pa
-
 TimePlace: TypeAlias = Literal["field", "header", "timestamp"]
 TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
 UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
@@ -153,17 +151,6 @@ def kafka_time() -> EventTime:
     return EventTime()
 
 
-def header_texts(headers: pa.ListArray | None, name: str, rows: int) -> pl.Series:
-    """Give the last header of a name of each record as text; null where there is none or it is no UTF-8."""
-    found: list[str | None] = [None] * rows
-    if headers is not None:
-        for row, those in enumerate(headers.to_pylist()):
-            for header in those or ():
-                if header["key"] == name and header["value"] is not None:
-                    found[row] = _text(header["value"])
-    return pl.Series(name, found, dtype=pl.String)
-
-
 def dates(texts: pl.Series) -> pl.Series:
     """Read texts such as 2026-03-01 as dates; null where that cannot be."""
     plain = texts.to_frame("t").select(pl.when(pl.col("t").str.contains(_DATE_TEXT)).then("t")).to_series()
@@ -173,13 +160,6 @@ def dates(texts: pl.Series) -> pl.Series:
 def iso_instants(texts: pl.Series, zone: str = "UTC") -> pl.Series:
     """Read ISO 8601 as instants in UTC; null where that cannot be."""
     return _within(_parsed(texts, ISO, zone).cast(pl.Int64)).cast(_INSTANT)
-
-
-def _text(value: bytes) -> str | None:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _within(micros: pl.Series) -> pl.Series:

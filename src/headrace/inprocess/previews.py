@@ -6,6 +6,7 @@ that come too late are seen as such. At the end every open window fires.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +16,9 @@ import polars as pl
 from headrace.engine.frames import stacked
 from headrace.engine.operator import EVENT_TIME, INGESTION_TIME
 from headrace.errors import PlanError
+from headrace.formats.times import EventTime, kafka_time
 from headrace.inprocess.runner import Runner
+from headrace.stream.plan import TopicSource
 
 if TYPE_CHECKING:
     from headrace.stream import Job, Stream
@@ -72,8 +75,9 @@ def preview(stream: Stream | Job, rows: Given | Mapping[str, Given], *, batch: i
     Args:
         stream: What to run.
         rows: A frame, or rows such as `{"event_time": "2026-01-01T12:00:00Z", "depot": "north"}`, where columns that
-            are not given are null; for a topic also the values of its records, as bytes, which its format reads. By
-            the name of the source where there are several.
+            are not given are null; for a topic also the values of its records, as bytes, which its format reads; where
+            that needs Kafka's timestamp, they have the time of this call. By the name of the source where there are
+            several.
         batch: How many rows arrive at once; one by one, or in 200 parts if there are more.
 
     Raises:
@@ -98,8 +102,9 @@ def preview(stream: Stream | Job, rows: Given | Mapping[str, Given], *, batch: i
     chunk = max(1, -(-size // _STEPS)) if batch is None else batch
     if chunk < 1:
         raise PlanError(f"batch is {batch}", hint="Give 1 or more.")
+    now = time.time_ns() // 1_000 if _needs_kafka_time(runner, fed) else None
     steps = [
-        runner.step({name: part[start : start + chunk] for name, part in fed.items()})
+        runner.step({name: part[start : start + chunk] for name, part in fed.items()}, now=now)
         for start in range(0, size, chunk)
     ]
     steps.append(runner.finish())
@@ -110,6 +115,17 @@ def preview(stream: Stream | Job, rows: Given | Mapping[str, Given], *, batch: i
         outputs={name: pl.concat([step.outputs[name] for step in steps]) for name in steps[-1].outputs},
         dead=_joined(step.dead for step in steps),
     )
+
+
+def _needs_kafka_time(runner: Runner, fed: Mapping[str, pl.DataFrame | list[bytes]]) -> bool:
+    """Tell whether some rows are values of records whose format takes Kafka's timestamp for the time of the event."""
+    for entry in runner.pipeline.entries:
+        if isinstance(fed.get(entry.source.name), list) and isinstance(entry.source, TopicSource):
+            form = entry.source.format
+            at = getattr(form, "time", kafka_time())
+            if "timestamp" in form.reads and isinstance(at, EventTime) and at.place == "timestamp":
+                return True
+    return False
 
 
 def _joined(parts: Any) -> pl.DataFrame:

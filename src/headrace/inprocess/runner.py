@@ -17,10 +17,11 @@ import pyarrow as pa
 from headrace.engine import MemorySegments
 from headrace.engine.frames import stacked
 from headrace.engine.group import Arrivals, Seen
-from headrace.engine.tally import tallied
+from headrace.engine.tally import count, tallied
 from headrace.errors import PlanError, StateError
 from headrace.events.letters import dead_letters
 from headrace.formats import Records
+from headrace.formats.format import SKIPPED
 from headrace.stream import Job
 from headrace.stream.intake import Parts, take_in
 from headrace.stream.pipeline import Pipeline, compile_plan
@@ -245,6 +246,7 @@ class Runner:
             records = part if isinstance(part, Records) else _records(part, self._now)
             decoded = source.format.decode(records)
             known[place] = decoded.frame
+            count(SKIPPED, 0 if decoded.skipped is None else len(decoded.skipped))
             if decoded.rejections:
                 letters = dead_letters(decoded.rejections, records.values)
                 dead.append(letters.with_columns(topic=pl.lit(source.topic)))

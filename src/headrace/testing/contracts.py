@@ -139,6 +139,9 @@ def _outcomes(format: Format, records: Records, columns: list[str] | None) -> li
     both = outcomes.keys() & decoded.rejections.keys()
     _must(not both, f"the records {sorted(both)} are rows and rejections as well")
     outcomes |= decoded.rejections
+    skipped = [] if decoded.skipped is None else decoded.skipped.tolist()
+    _must(not outcomes.keys() & set(skipped), "a record that was skipped is a row or a rejection as well")
+    outcomes |= dict.fromkeys(skipped, "skipped")
     missing = set(range(len(records))) ^ outcomes.keys()
     _must(not missing, f"the records {sorted(missing)} became neither a row nor a rejection, or are not in the batch")
     return [outcomes[position] for position in range(len(records))]
@@ -172,7 +175,7 @@ def _nulls(rows: int) -> Records:
 
 def _part(records: Records, begin: int, rows: int) -> dict[str, Any]:
     columns = {"values": records.values, "keys": records.keys, "headers": records.headers}
-    columns["timestamps"] = records.timestamps
+    columns |= {"timestamps": records.timestamps, "partitions": records.partitions, "offsets": records.offsets}
     return {name: None if column is None else column.slice(begin, rows) for name, column in columns.items()}
 
 
@@ -182,7 +185,7 @@ def _joined(one: Records, two: Records) -> Records:
     joined: dict[str, Any] = {}
     for name, column in _part(one, 0, len(one)).items():
         other = _part(two, 0, len(two))[name]
-        if column is not None:
+        if column is not None and other is not None:
             joined[name] = pa.concat_arrays([column, other]).take(pa.array(order))
     return Records(**joined)
 

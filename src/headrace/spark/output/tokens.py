@@ -217,7 +217,7 @@ def parsed(key: str, value: bytes, parse: Callable[[bytes], _T]) -> _T:
     """
     try:
         return parse(value)
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
         raise StateError(
             f"the record {key!r} in {COMMITS} is no commit token: {problem}",
             hint="Nothing but Headrace may write to this topic; find out who did.",

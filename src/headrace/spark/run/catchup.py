@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import StateError
 from headrace.events import Codec
 from headrace.kafka.ranges import Range, shared_reader
-from headrace.spark.checkpoint.durable_files import write_durably
+from headrace.spark.checkpoint.durable_files import make_directory, write_durably
 from headrace.spark.checkpoint.saved_state import State, read_state, write_state
 from headrace.spark.output.delivery import author_name
 from headrace.spark.output.records import Writer
@@ -188,7 +188,7 @@ class CatchUp:
         return 0, {place: dict(parts) for place, parts in before.items()}, mine
 
     def _note(self, step: int, state: State, places: Places) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self.directory)
         write_state(self.directory / f"{step}.arrow", state)
         write_durably(self.directory / f"{step}.json", json.dumps(places))
         for old in (step - 2,):

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_PYTHON_ERROR = re.compile(r"^(?:headrace\.(?:errors|broker\.\w+)\.)(\w+): (.+)$", re.MULTILINE)
+#: The last line of a traceback of a Python worker, for an error of ours, whichever module it is from.
+_PYTHON_ERROR = re.compile(r"^headrace\.(?:\w+\.)+([A-Z]\w*): (.+)$", re.MULTILINE)
 _LAST_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception|Problem)): (.+)$", re.MULTILINE)
 _OURS = (
     AccessError,
@@ -39,6 +40,8 @@ _OURS = (
 _KINDS: dict[str, type[HeadraceError]] = {kind.__name__: kind for kind in _OURS}
 _LOSS = ("offsets out of range", "data may have been lost", "data may have been missed")
 
+#: What Spark says when a worker has not answered within its 10 or 15 s.
+_SLOW_WORKER = ("python worker failed to connect back", "waiting for the python worker to connect back")
 _FULL = ("no space left on device", "file too large", "disk quota exceeded")
 
 
@@ -79,6 +82,11 @@ def explain_failure(text: str, *, topics: Sequence[str], checkpoint: Path) -> He
             f"Kafka no longer holds what the job in {checkpoint} wants to read next: the topic was made anew, "
             "or what it held has expired",
             hint="Start afresh (--fresh) to begin with what is there; what is gone cannot be counted.",
+        )
+    if any(words in lowered for words in _SLOW_WORKER):
+        return EnvironmentProblem(
+            "a Python worker of Spark did not start in time: the machine is too busy, or short of memory",
+            hint="The job continues from its checkpoint when it is started again; give it more cores or memory.",
         )
     if any(word in lowered for word in _FULL):
         return disk_full(checkpoint)

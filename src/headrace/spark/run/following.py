@@ -21,7 +21,7 @@ from headrace.spark.stages.slots import Slots
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
@@ -37,7 +37,6 @@ class FollowOptions:
 
     Args:
         connection: The Kafka to read from.
-        jars: Spark's Kafka connector.
         master: Where Spark runs.
         starting: Where to begin: at the beginning, at the end, or at microseconds since the epoch.
         key_groups: Key groups of the stream.
@@ -47,7 +46,6 @@ class FollowOptions:
     """
 
     connection: Connection
-    jars: Sequence[Path]
     master: str = "local[2]"
     starting: Starting = "earliest"
     key_groups: int = 4
@@ -73,7 +71,6 @@ def follow(job: Job, options: FollowOptions, tell: Callable[[Answer], None], sto
     with tempfile.TemporaryDirectory(prefix="headrace-follow-", dir=options.local_directory) as directory:
         home = Path(directory)
         settings = spark_settings(
-            jars=options.jars,
             state_partitions=options.state_partitions,
             driver_memory=options.driver_memory,
             local_directory=home / "local",

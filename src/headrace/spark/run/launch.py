@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.dev import SPARK_CONNECTOR, JarCache, find_java
+from headrace.dev import find_java
 from headrace.errors import PlanError
 from headrace.kafka import Connection, Topics
 from headrace.kafka.job_topics import ensure_topics
@@ -77,13 +77,13 @@ def run(
     if not jobs:
         raise PlanError("no job to run", hint='Write headrace.run(job, bootstrap="HOST:PORT").')
     connection = Connection(bootstrap=bootstrap) if isinstance(bootstrap, str) else bootstrap
+    find_java()
     connection.check()
     ensure_topics(Topics(connection), jobs)
     names = "+".join(sorted(job.name for job in jobs))
     chosen = RunOptions(
         connection=connection,
         checkpoint=Path(".headrace", "checkpoints", names) if checkpoint is None else Path(checkpoint),
-        jars=options.pop("jars", None) or list(JarCache(java=find_java()).get(SPARK_CONNECTOR)),
         **options,
     )
     ended = threading.Event() if stop is None else stop

@@ -95,7 +95,7 @@ class RunOptions:
     Args:
         connection: The Kafka to read from and write to.
         checkpoint: Where offsets and state are kept.
-        jars: Spark's Kafka connector.
+        jars: Jars that Spark loads for code of the user's own; Headrace needs none to read and write Kafka.
         master: Where Spark runs, such as "local[2]".
         key_groups: Key groups per job: the most that state can be spread over.
         state_partitions: Spark's state partitions; as many as there are cores.
@@ -126,7 +126,7 @@ class RunOptions:
 
     connection: Connection
     checkpoint: Path
-    jars: Sequence[Path]
+    jars: Sequence[Path] = ()
     master: str = "local[2]"
     key_groups: int = 2
     state_partitions: int = 2

@@ -16,7 +16,7 @@ from headrace.errors import ConfigError
 from headrace.kafka import SPARK_REDACTION
 from headrace.spark.checkpoint.local_files import CLASS as LOCAL_FILES
 from headrace.spark.checkpoint.local_files import local_files_jar
-from headrace.spark.state.state_server import PLUGIN, state_server_jar
+from headrace.spark.state.state_server import PLUGIN, state_server_jar, warn_of_leak
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 def spark_settings(
     *,
-    jars: Sequence[Path],
+    jars: Sequence[Path] = (),
     state_partitions: int,
     driver_memory: str,
     local_directory: Path,
@@ -42,7 +42,7 @@ def spark_settings(
     """Tell the settings of a session.
 
     Args:
-        jars: Spark's Kafka connector with what it needs.
+        jars: Jars that a job's own Spark code needs. Headrace reads and writes Kafka without any.
         state_partitions: How many partitions state is kept in; as many as there are cores, and no more.
         driver_memory: Heap of the driver, which in local mode is the whole engine.
         local_directory: Where Spark puts shuffle files and temporary state.
@@ -55,7 +55,7 @@ def spark_settings(
     compiler = " -XX:TieredStopAtLevel=1" if thrifty else ""
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     return {
-        "spark.jars": ",".join(str(jar) for jar in jars),
+        **({"spark.jars": ",".join(str(jar) for jar in jars)} if jars else {}),
         "spark.driver.memory": driver_memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -112,7 +112,10 @@ def start_session(name: str, *, master: str, settings: Mapping[str, str], python
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # It may be one that the caller had started before.
+    warn_of_leak(session)
+    return session
 
 
 def _with_own_classes(master: str, settings: Mapping[str, str]) -> dict[str, str]:

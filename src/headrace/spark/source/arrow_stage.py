@@ -17,11 +17,12 @@ import polars as pl
 import pyarrow as pa
 
 from headrace.engine.operator import EVENT_TIME, INGESTION_TIME
-from headrace.engine.tally import tallied
+from headrace.engine.tally import count, tallied
 from headrace.errors import PlanError
 from headrace.events.layout import is_open
 from headrace.events.letters import SCHEMA, dead_letters
 from headrace.formats import Records
+from headrace.formats.format import SKIPPED
 from headrace.formats.origin import labelled
 from headrace.kafka.ranges import CHUNK_BYTES
 from headrace.spark.run.isolation import Attendance, blamed
@@ -133,7 +134,7 @@ class ArrowStage:
                     self._feed(topic, type_name, frame.rename({"kafka_value": ORIGINAL}), loads, known)
             dead.append(decoded.dead)
         for format_, (names, job) in formats.items():
-            with blamed(job):
+            with blamed(job), tallied(loads[job].counts):
                 frame, letters = _decoded(topic, format_, names, batch, chunks)
             if frame.height:
                 self._feed(topic, format_, frame, loads, known)
@@ -281,7 +282,8 @@ def _decoded(
     values, partitions = batch.column("value"), batch.column("partition")
     parts = {name: [getattr(chunk, name) for chunk in chunks] for name in ("keys", "headers", "timestamps")}
     rest = {name: None if those[0] is None else pa.concat_arrays(those) for name, those in parts.items()}
-    decoded = format_.decode(Records(values, **rest), columns)
+    decoded = format_.decode(Records(values, **rest, partitions=partitions, offsets=batch.column("offset")), columns)
+    count(SKIPPED, 0 if decoded.skipped is None else len(decoded.skipped))
     if decoded.positions is not None:
         rows = pa.array(decoded.positions)
         values, partitions = values.take(rows), partitions.take(rows)
