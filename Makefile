@@ -8,7 +8,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMPS := .make
-SCHEMAS := $(wildcard src/headrace/events/schemas/*.proto)
+SCHEMAS := $(wildcard src/headrace/events/schemas/*.proto transit/src/headrace_transit/schemas/*.proto)
 STATIC := src/headrace/dashboard/static
 NODE := bash scripts/node.sh $(VENV)
 NPM := $(NODE) npm --prefix frontend --loglevel=error
@@ -53,13 +53,14 @@ lint: setup-dev ## Check style, types and the layers
 	@echo "==> ruff, mypy, import-linter"
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
+	@PYTHONPATH=src:transit/src $(BIN)/lint-imports --no-cache
 
 format: setup-dev ## Bring the code into the common form
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-dist: setup-dev frontend ## Build the wheel and the sdist into dist/, from locked build tools
+dist: setup-dev frontend ## Build wheels and sdists of both packages into dist/, from locked build tools
 	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
+	@cd transit && $(CURDIR)/$(BIN)/python -m hatchling build -d ../dist
 
 frontend: $(STATIC)/index.html ## Build the page of the dashboard (Node.js comes with it if there is none)
 
@@ -89,7 +90,7 @@ lock: setup-dev ## Pin the requirements anew (maintainers)
 
 clean: ## Remove what make made: environment, caches, the demo's data
 	@rm -rf $(VENV) $(STAMPS) $(STATIC) frontend/node_modules frontend/src/generated .headrace .mypy_cache .ruff_cache .pytest_cache build dist
-	@find src -name '*_pb2.py' -delete -o -name '*_pb2.pyi' -delete
+	@find src transit -name '*_pb2.py' -delete -o -name '*_pb2.pyi' -delete
 
 setup: java $(STAMPS)/run
 
@@ -117,11 +118,11 @@ $(STAMPS)/build: requirements/build.txt $(VENV)/bin/python
 	@$(PIP) install --quiet --require-hashes -r $<
 	@touch $@
 
-$(STAMPS)/run: requirements/run.txt $(STAMPS)/build pyproject.toml hatch_build.py $(SCHEMAS)
+$(STAMPS)/run: requirements/run.txt $(STAMPS)/build pyproject.toml transit/pyproject.toml hatch_build.py $(SCHEMAS)
 	@echo "==> installing locked requirements (Spark is 450 MB; a minute or two the first time)"
 	@$(PIP) install --progress-bar on --quiet --no-build-isolation --require-hashes -r $<
 	@echo "==> building headrace"
-	@$(PIP) install --quiet --no-build-isolation --no-deps --editable .
+	@$(PIP) install --quiet --no-build-isolation --no-deps --editable . --editable transit
 	@touch $@
 
 $(STAMPS)/dev: requirements/dev.txt $(STAMPS)/run

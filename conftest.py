@@ -8,12 +8,11 @@ the test says.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
+import pytest
 from hypothesis import is_hypothesis_test, settings
-
-if TYPE_CHECKING:
-    import pytest
 
 #: What Hypothesis tries if nobody says otherwise; the profiles count in shares of it.
 FULL = 100
@@ -39,6 +38,16 @@ def examples(wanted: int, profile: int) -> int:
     (40, 5, 3, 40, 200)
     """
     return max(wanted * profile // FULL, min(wanted, FEWEST))
+
+
+def pytest_configure() -> None:
+    """See that both packages of the repository are installed, or many tests would fail without saying why."""
+    try:
+        version("headrace-transit")
+    except PackageNotFoundError:
+        pytest.exit(
+            "headrace-transit is not installed; .venv/bin/pip install --no-build-isolation --no-deps -e . -e transit"
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,6 @@
 """Compile the protobuf schemas, as a build hook of hatchling and as a script.
 
-Every `.proto` under `src/headrace/events/schemas` becomes a `_pb2.py` and a `_pb2.pyi` beside it. They are not kept in
+Every `.proto` in a directory `schemas` below `src` becomes a `_pb2.py` and a `_pb2.pyi` beside it. They are not kept in
 git: a wheel, an editable install and `python hatch_build.py` (what the Makefile calls) make them from the schemas, so
 the two cannot drift apart. A module is only written when its content changes, so that running this again costs nothing
 downstream.
@@ -21,7 +21,6 @@ except ImportError:  # run as a script on a machine without hatchling
 
 ROOT = Path(__file__).resolve().parent
 SOURCE = Path("src")
-SCHEMAS = SOURCE / "headrace" / "events" / "schemas"
 PAGE = SOURCE / "headrace" / "dashboard" / "static" / "index.html"
 
 
@@ -36,9 +35,9 @@ def compile_schemas(root: Path = ROOT) -> list[Path]:
 
     source = root / SOURCE
     # Paths from `src` on, so that the generated modules import each other as headrace.events.schemas.<name>_pb2.
-    schemas = sorted(path.relative_to(source).as_posix() for path in (root / SCHEMAS).glob("*.proto"))
+    schemas = sorted(path.relative_to(source).as_posix() for path in source.rglob("schemas/*.proto"))
     if not schemas:
-        raise CompileError(f"no .proto file in {root / SCHEMAS}; is this a complete source tree?")
+        raise CompileError(f"no .proto file in a directory schemas below {source}; is this a complete source tree?")
     written = []
     with tempfile.TemporaryDirectory(prefix="headrace-schemas-") as out:
         arguments = [
@@ -50,7 +49,7 @@ def compile_schemas(root: Path = ROOT) -> list[Path]:
             *schemas,
         ]
         if protoc.main(arguments) != 0:
-            raise CompileError(f"protoc refused a schema in {root / SCHEMAS}; its message above names file and line")
+            raise CompileError(f"protoc refused a schema below {source}; its message above names file and line")
         for made in sorted(Path(out).rglob("*_pb2.py*")):
             target = source / made.relative_to(out)
             content = made.read_bytes()
@@ -80,10 +79,17 @@ class SchemaBuildHook(BuildHookInterface):  # type: ignore[type-arg,misc]
         """Called by hatchling before each build."""
         if self.target_name == "wheel":
             compile_schemas(Path(self.root))
-            if version == "standard" and not (Path(self.root) / PAGE).is_file():
+            if version == "standard" and not self._has_page():
                 self.app.display_warning(f"{PAGE} is missing: the dashboard has no page. Build it first: make frontend")
+
+    def _has_page(self) -> bool:
+        """Whether the page of the dashboard is built; a package without a dashboard needs none."""
+        page = Path(self.root) / PAGE
+        return page.is_file() or not page.parents[1].is_dir()
 
 
 if __name__ == "__main__":
-    for module in compile_schemas():
-        sys.stdout.write(f"wrote {module.relative_to(ROOT)}\n")
+    # The packages whose schemas are compiled, by their directories below this one; this one if none is named.
+    for directory in sys.argv[1:] or ["."]:
+        for module in compile_schemas(ROOT / directory):
+            sys.stdout.write(f"wrote {module.relative_to(ROOT)}\n")

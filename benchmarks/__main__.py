@@ -8,6 +8,7 @@ import sys
 
 NAMES = (
     "codec",
+    "formats",
     "simulator",
     "ingest",
     "growth",

@@ -31,7 +31,8 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from headrace.events import Codec, Event, Result, VehiclePosition
+from headrace.events import Codec, Event, Result
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

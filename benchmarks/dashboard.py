@@ -46,7 +46,7 @@ from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.events import Codec, Result
 from headrace.kafka import Topics, TopicSpec
 from headrace.kafka.producer import TransactionalProducer
-from headrace.transit.jobs import all_jobs
+from headrace_transit.jobs import all_jobs
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection as Pipe

@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.geo import h3_cell
 from headrace.kafka import Consumer, Topics, TopicSpec
 from headrace.kafka.producer import Producer
@@ -42,6 +42,7 @@ from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, latest, sliding, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from headrace.spark.run.progress import RunEvent

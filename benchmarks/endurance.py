@@ -33,8 +33,9 @@ from rich.table import Table
 from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import HeadraceError
 from headrace.evaluate.meter import tree
-from headrace.evaluate.parts import Part, jobs_command, load_command
-from headrace.transit.jobs import all_jobs
+from headrace.evaluate.parts import Part, jobs_command
+from headrace_transit.jobs import all_jobs
+from headrace_transit.load import load as fleet_load
 
 RESULTS = Path(__file__).parent / "results" / "endurance.json"
 BASE_RATE = 700
@@ -144,7 +145,7 @@ class Run:
             self._await_first_batch(jobs)
             rate = BASE_RATE * self._volume
             load = Part(
-                "load", load_command(bootstrap=broker.bootstrap, vehicles=rate, seed=1), log=directory / "load.log"
+                "load", fleet_load.command(bootstrap=broker.bootstrap, rate=rate, seed=1), log=directory / "load.log"
             )
             parts.append(load)
             page = Part("dashboard", self._dashboard_command(broker, home), log=directory / "dashboard.log")

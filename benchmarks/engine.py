@@ -40,7 +40,6 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings
-from headrace.events import VehiclePosition
 from headrace.geo import h3_cell
 from headrace.kafka import Topics
 from headrace.spark.run.progress import BatchDone
@@ -48,13 +47,14 @@ from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.spark.session.session import spark_settings, start_session
 from headrace.stream import Job, Stream
 from headrace.time import bounded
-from headrace.transit.jobs import all_jobs
-from headrace.transit.simulator import Fleet
-from headrace.transit.simulator.disorder import Disorder
-from headrace.transit.simulator.feed import simulate
-from headrace.transit.topics import VEHICLE_POSITIONS, topics
 from headrace.windows import count, sliding
 from headrace.windows.sketches import quantile
+from headrace_transit.jobs import all_jobs
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.simulator import Fleet
+from headrace_transit.simulator.disorder import Disorder
+from headrace_transit.simulator.feed import simulate
+from headrace_transit.topics import VEHICLE_POSITIONS, topics
 
 if TYPE_CHECKING:
     from headrace.spark.run.progress import RunEvent
@@ -102,16 +102,14 @@ def fill(broker: EmbeddedBroker, *, vehicles: int, seconds: int) -> int:
     return report.positions
 
 
-def read_only(ground: Ground) -> float:
+def read_only(ground: Ground, topic: str = VEHICLE_POSITIONS) -> float:
     """Events/s when Spark only sums the lengths of the values."""
     spark = _session(ground)
 
     def count_all() -> int:
         # A new frame each time: Spark would skip the reading of one that it has already run.
         rows = spark.read.format("kafka").options(**ground.broker.connection.spark_options())
-        summed = (
-            rows.option("subscribe", VEHICLE_POSITIONS).load().selectExpr("sum(length(value))", "count(*) AS events")
-        )
+        summed = rows.option("subscribe", topic).load().selectExpr("sum(length(value))", "count(*) AS events")
         return int(summed.collect()[0]["events"])
 
     try:

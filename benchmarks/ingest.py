@@ -43,11 +43,11 @@ from headrace.ingest.publisher import MqttPublisher, sink
 from headrace.ingest.replay import ReplayPlan
 from headrace.ingest.runner import Ingestion
 from headrace.kafka import Producer, Topics
-from headrace.transit.hfp import HfpProcessor, HfpSettings
-from headrace.transit.simulator.feed import simulate
-from headrace.transit.simulator.fleet import Fleet
-from headrace.transit.simulator_connector import SimulatorConnector, SimulatorSettings
-from headrace.transit.topics import input_topics
+from headrace_transit.hfp import HfpProcessor, HfpSettings
+from headrace_transit.simulator.feed import simulate
+from headrace_transit.simulator.fleet import Fleet
+from headrace_transit.simulator_connector import SimulatorConnector, SimulatorSettings
+from headrace_transit.topics import input_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,14 +26,15 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from headrace.config import Settings, TransitSettings
+from headrace.config import Settings
 from headrace.ingest.recording import Recording
 from headrace.inprocess import Runner
 from headrace.time import INSTANT
-from headrace.transit.hfp import HfpProcessor, HfpSettings
-from headrace.transit.jobs import all_jobs
-from headrace.transit.simulator import Fleet
-from headrace.transit.topics import VEHICLE_POSITIONS
+from headrace_transit.hfp import HfpProcessor, HfpSettings
+from headrace_transit.jobs import all_jobs
+from headrace_transit.settings import TransitSettings
+from headrace_transit.simulator import Fleet
+from headrace_transit.topics import VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -142,7 +143,7 @@ def shares(topics: Topics, tolerances: tuple[int, ...] = TOLERANCES) -> dict[str
     """Give per job how many reports it read, and how many were late by each tolerance in milliseconds."""
     found: dict[str, dict[str, Any]] = {}
     for tolerance in tolerances:
-        for name, job in all_jobs(Settings(transit=TransitSettings(clock_tolerance_ms=tolerance))).items():
+        for name, job in all_jobs(Settings(sections=(TransitSettings(clock_tolerance_ms=tolerance),))).items():
             read, late = late_rows(job, topics)
             found.setdefault(name, {"read": read, "late": {}})["late"][str(tolerance)] = late
     return found

@@ -42,12 +42,12 @@ from rich.table import Table
 
 from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.kafka import Topics
-from headrace.transit.hfp_writer import written
-from headrace.transit.simulator import Arrivals, Disorder, Fleet
-from headrace.transit.simulator.feed import simulate
-from headrace.transit.simulator.outlet import KafkaOutlet
-from headrace.transit.simulator.writers import EventWriter
-from headrace.transit.topics import VEHICLE_POSITIONS, input_topics
+from headrace_transit.hfp_writer import written
+from headrace_transit.simulator import Arrivals, Disorder, Fleet
+from headrace_transit.simulator.feed import simulate
+from headrace_transit.simulator.outlet import KafkaOutlet
+from headrace_transit.simulator.writers import EventWriter
+from headrace_transit.topics import VEHICLE_POSITIONS, input_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

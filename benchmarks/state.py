@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.dev import EmbeddedBroker, ServerSettings
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.kafka import Producer, Topics, TopicSpec
 from headrace.kafka.topics import commit_spec, dead_letter_spec, late_spec
 from headrace.spark.run.progress import BatchDone
@@ -40,6 +40,7 @@ from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, latest, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from headrace.spark.run.progress import RunEvent

@@ -31,8 +31,8 @@ from headrace.enrich import table
 from headrace.evaluate.parity import until
 from headrace.stream import Job, Stream
 from headrace.time import bounded
-from headrace.transit.simulator.chance import uniform
 from headrace.windows import count, tumbling
+from headrace_transit.simulator.chance import uniform
 
 RESULTS = Path(__file__).parent / "results" / "yahoo.json"
 TOPIC = "yahoo"

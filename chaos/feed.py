@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from chaos.jobs import START, TOPIC
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.kafka import Connection, Consumer, Topics, TransactionalProducer
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from headrace.kafka import Record

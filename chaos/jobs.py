@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from headrace.events import VehiclePosition
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, latest, sliding, tumbling
 from headrace.windows import sum as total
+from headrace_transit.schemas import VehiclePosition
 
 TOPIC = "input.chaos"
 START = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)

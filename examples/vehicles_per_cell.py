@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from headrace.events import VehiclePosition
 from headrace.geo import h3_cell
 from headrace.inprocess import Runner
 from headrace.stream import Stream
 from headrace.time import bounded
-from headrace.transit.simulator import Fleet
 from headrace.windows import count, latest, sliding
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.simulator import Fleet
 
 vehicles_per_cell = (
     Stream.topic("input.vehicle-position", VehiclePosition)

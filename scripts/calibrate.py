@@ -23,13 +23,13 @@ import polars as pl
 from matplotlib import pyplot as plt
 
 from headrace.ingest.recording import Recording
-from headrace.transit.hfp import HfpProcessor, HfpSettings, parse_topic
-from headrace.transit.hfp_writer import written
-from headrace.transit.simulator import Arrivals, Disorder, Fleet
-from headrace.transit.simulator.calibration import REFERENCE, Lateness, read_lags, simulated_lags
-from headrace.transit.simulator.milestones import STOP_EVENTS as AT_STOPS
-from headrace.transit.simulator.service import needed
-from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
+from headrace_transit.hfp import HfpProcessor, HfpSettings, parse_topic
+from headrace_transit.hfp_writer import written
+from headrace_transit.simulator import Arrivals, Disorder, Fleet
+from headrace_transit.simulator.calibration import REFERENCE, Lateness, read_lags, simulated_lags
+from headrace_transit.simulator.milestones import STOP_EVENTS as AT_STOPS
+from headrace_transit.simulator.service import needed
+from headrace_transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, IMAGES = ROOT / "docs" / "calibration.md", ROOT / "docs" / "images"

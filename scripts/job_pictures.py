@@ -22,8 +22,8 @@ import polars as pl
 from matplotlib.collections import LineCollection, PolyCollection
 
 from headrace.inprocess import Runner
-from headrace.transit.jobs import all_jobs
-from headrace.transit.simulator import Fleet
+from headrace_transit.jobs import all_jobs
+from headrace_transit.simulator import Fleet
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 SECONDS = 400

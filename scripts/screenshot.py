@@ -15,9 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from headrace.cli.demo import JOB
 from rich.console import Console
 
-from headrace.cli.demo import JOB
 from headrace.cli.gauges import Snapshot
 from headrace.cli.view import screen
 

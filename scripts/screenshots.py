@@ -2,6 +2,7 @@
 
     python scripts/screenshots.py                                 starts `headrace demo` and ends it again
     python scripts/screenshots.py --url http://127.0.0.1:8080     looks at a dashboard that runs already
+    python scripts/screenshots.py --url ... --only board --only steps     pictures of a project without places
 
 A picture is taken when its layer has something to show; one that never has is left as it was, said, and makes the exit
 code 1.
@@ -52,6 +53,9 @@ class Picture:
         phone: The size of a phone instead of a laptop.
         click: Select the busiest entry of the first job, which opens its history.
         enough: So many entries of the first job are worth a picture.
+        shows: What must be on the page where no job is named.
+        rows: Show the rows on the first edge.
+        project: Of a project without places, which `headrace demo` is not: taken only if it is asked for.
     """
 
     name: str
@@ -61,6 +65,9 @@ class Picture:
     phone: bool = False
     click: bool = False
     enough: int = 1
+    shows: str = ".stage"
+    rows: bool = False
+    project: bool = False
 
 
 VEHICLES, DELAY, FLOW, STOPS = "vehicle-distribution", "delay-distribution", "flow-direction", "emergency-stop-pattern"
@@ -78,6 +85,8 @@ PICTURES = (
     Picture("flow", f"{CENTRE}&layers={FLOW}", (FLOW,), enough=50),
     Picture("emergency-stops", f"{CITY}&layers={STOPS}", (STOPS,), dark=True),
     Picture("pipeline", "page=pipeline", (), dark=False),
+    Picture("board", "page=board", shows=".cards .u-over", project=True),
+    Picture("steps", "page=job", shows=".step", rows=True, project=True),
     Picture("phone", f"{CITY}&layers={VEHICLES},{STOPS}", (VEHICLES,), phone=True),
 )
 
@@ -134,7 +143,7 @@ def state(page: Page) -> dict[str, Any]:
 def has_enough(page: Page, picture: Picture) -> bool:
     """Whether there is something to see."""
     if not picture.jobs:
-        return bool(page.evaluate("() => document.querySelectorAll('.stage').length > 0"))
+        return page.locator(picture.shows).count() > 0
     jobs = state(page)
     if not jobs:
         return False
@@ -166,6 +175,9 @@ def take(browser: Browser, url: str, picture: Picture, into: Path, patience: flo
             page.click(".busiest summary")
             page.click(".busiest button")
             page.wait_for_timeout(2500)
+        if picture.rows:
+            page.locator(".edge-button").first.click()
+            page.locator(".sample td").first.wait_for()
         page.wait_for_timeout(2500)
         file = into / f"dashboard-{picture.name}.png"
         page.screenshot(path=file)
@@ -189,7 +201,8 @@ def main() -> int:
         sys.stderr.write("Chromium is missing. Install it (Debian: apt-get install chromium), then try again.\n")
         return 4
     arguments.out.mkdir(parents=True, exist_ok=True)
-    wanted = [picture for picture in PICTURES if arguments.only is None or picture.name in arguments.only]
+    chosen = arguments.only or [picture.name for picture in PICTURES if not picture.project]
+    wanted = [picture for picture in PICTURES if picture.name in chosen]
     with contextlib.ExitStack() as stack:
         url = arguments.url
         if url is None:

@@ -18,7 +18,7 @@ trap 'rm -rf "$reports"' EXIT
 "$python" -m pytest "${chosen[@]}" --junitxml "$reports/beside.xml" "${beside[@]}" >"$log" 2>&1 &
 other=$!
 trap 'kill "$other" 2>/dev/null; wait "$other" 2>/dev/null; rm -rf "$reports"; exit 130' INT TERM
-"$python" -m pytest "${chosen[@]}" --junitxml "$reports/others.xml" tests src conftest.py "${beside[@]/#/--ignore=}"
+"$python" -m pytest "${chosen[@]}" --junitxml "$reports/others.xml" tests src transit/src conftest.py "${beside[@]/#/--ignore=}"
 first=$?
 echo "==> tests with Spark, which ran beside"
 wait "$other"

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from headrace.config import KEYS, SECTIONS, Settings
+from headrace.config import KEYS, Settings
 from headrace.errors import ConfigError, ExitCode
+from headrace_transit.settings import SimulatorSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,7 +57,7 @@ def test_a_later_source_wins(
     text = None if file is None else f"[simulator]\nvehicles = {file}\n"
     environ = {} if variable is None else {"HEADRACE_SIMULATOR__VEHICLES": variable}
     found = load(tmp_path, text, environ=environ, flags={"simulator.vehicles": (flag, "--vehicles")})
-    assert found.simulator.vehicles == expected
+    assert found.section(SimulatorSettings).vehicles == expected
     assert found.origin("simulator.vehicles").kind == origin
 
 
@@ -68,8 +69,10 @@ def test_origin_names_file_and_line(tmp_path: Path) -> None:
 def test_the_file_can_be_named_by_variable_or_argument(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[simulator]\nseed = 5\n")
     (tmp_path / "b.toml").write_text("[simulator]\nseed = 6\n")
-    assert load(tmp_path, environ={"HEADRACE_CONFIG": "a.toml"}).simulator.seed == 5
-    assert load(tmp_path, environ={"HEADRACE_CONFIG": "a.toml"}, file=Path("b.toml")).simulator.seed == 6
+    assert load(tmp_path, environ={"HEADRACE_CONFIG": "a.toml"}).section(SimulatorSettings).seed == 5
+    assert (
+        load(tmp_path, environ={"HEADRACE_CONFIG": "a.toml"}, file=Path("b.toml")).section(SimulatorSettings).seed == 6
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,8 +80,9 @@ def test_the_file_can_be_named_by_variable_or_argument(tmp_path: Path) -> None:
     [
         ("[broker]\nprt = 1", "headrace.toml:2: there is no setting 'broker.prt'", "Did you mean broker.port?"),
         ("[brokr]\nport = 1", "headrace.toml:1: there is no section 'brokr'", "Did you mean [broker]?"),
+        ('jobz = ["jobs.py"]', "headrace.toml:1: there is no setting 'jobz'", "Did you mean jobs?"),
         ("port = 1", "headrace.toml:1: there is no section 'port'", ".port? Put it below"),
-        ("[zzz]\na = 1", "no section 'zzz'", "Sections: broker, spark, simulator, transit, dashboard, paths."),
+        ("[zzz]\na = 1", "no section 'zzz'", "Sections: broker, spark, dashboard, paths, simulator, transit."),
         ("broker = 3", "broker is 3, but it is the name of a section", "[broker]"),
         ("[broker]\nport = 'abc'", "headrace.toml:2: broker.port is 'abc'", "from 0 to 65535"),
         ("[broker]\nport = 70000", "broker.port is 70000", "from 0 to 65535"),
@@ -223,21 +227,20 @@ def test_origin_of_an_unknown_key(tmp_path: Path) -> None:
 def test_the_example_file_holds_every_setting_with_its_default(tmp_path: Path) -> None:
     text = (ROOT / "headrace.example.toml").read_text()
     document = tomllib.loads(text)
-    assert list(document) == list(SECTIONS)
     commented = "\n".join(
         line.removeprefix("# ") if "= " in line and line.startswith("# ") else line for line in text.splitlines()
     )
     shown = {f"{section}.{name}" for section, table in tomllib.loads(commented).items() for name in table}
-    assert shown == set(KEYS)
     defaults = load(tmp_path)
+    assert shown == set(defaults.keys)
     for section, table in document.items():
         for name, value in table.items():
             assert defaults.value(f"{section}.{name}") == value
 
 
-def test_every_setting_is_documented() -> None:
+def test_every_setting_is_documented(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
-    for setting in KEYS.values():
+    for setting in load(tmp_path).keys.values():
         assert f"`{setting.key}`" in text
         assert setting.allowed.replace("|", "\\|") in text
 
@@ -289,4 +292,12 @@ def test_the_process_environment_is_the_default_source(monkeypatch: pytest.Monke
     for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HEADRACE_SIMULATOR__SEED", "77")
-    assert Settings.load(directory=tmp_path).simulator.seed == 77
+    assert Settings.load(directory=tmp_path).section(SimulatorSettings).seed == 77
+
+
+def test_a_section_of_a_plug_in_is_found_by_its_old_name_with_a_warning(tmp_path: Path) -> None:
+    found = load(tmp_path, "[simulator]\nseed = 7\n")
+    with pytest.warns(DeprecationWarning, match=r"write settings\.section\(headrace_transit\.settings\.Simulator"):
+        assert found.simulator.seed == 7  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = found.nothing_like_it  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
-from headrace.transit.simulator.chance import uniform
+from headrace_transit.simulator.chance import uniform
 
 PERSONS, AUCTIONS, BIDS = 1, 3, 46
 TOTAL = PERSONS + AUCTIONS + BIDS

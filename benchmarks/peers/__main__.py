@@ -17,8 +17,8 @@ from rich.table import Table
 
 from headrace.dev import SPARK_CONNECTOR, EmbeddedBroker, JarCache, ServerSettings
 from headrace.kafka import Topics
-from headrace.transit.jobs import all_jobs
-from headrace.transit.topics import topics
+from headrace_transit.jobs import all_jobs
+from headrace_transit.topics import topics
 
 RESULTS = Path(__file__).parents[1] / "results" / "peers.json"
 JOBS = ("vehicle-distribution", "delay-quantiles", "emergency-stop-pattern")

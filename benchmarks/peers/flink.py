@@ -10,7 +10,7 @@ from benchmarks.peers.build import class_path
 from headrace.dev import find_java
 from headrace.evaluate.parts import Part
 from headrace.kafka import Topics, TopicSpec
-from headrace.transit.topics import VEHICLE_POSITIONS
+from headrace_transit.topics import VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from pathlib import Path

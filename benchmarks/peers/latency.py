@@ -16,13 +16,14 @@ from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.evaluate import measures
 from headrace.evaluate.judgement import judge_load
 from headrace.evaluate.meter import Meter, mean_cores
-from headrace.evaluate.parts import Part, jobs_command, load_command
+from headrace.evaluate.parts import Part, jobs_command
 from headrace.evaluate.plan import BASE
 from headrace.evaluate.visibility import ResultWatch
 from headrace.kafka import Topics
 from headrace.observe.probe import wall
-from headrace.transit.jobs import all_jobs
-from headrace.transit.topics import topics
+from headrace_transit.jobs import all_jobs
+from headrace_transit.load import load as fleet_load
+from headrace_transit.topics import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +69,7 @@ def measured(
             rate = round(volume * BASE)
             load = Part(
                 "the load generator",
-                load_command(bootstrap=broker.bootstrap, vehicles=rate, seed=1),
+                fleet_load.command(bootstrap=broker.bootstrap, rate=rate, seed=1),
                 log=directory / "load.log",
             )
             parts.append(load)

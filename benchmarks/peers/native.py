@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.geo import h3_cell
 from headrace.kafka import Topics, TopicSpec
-from headrace.transit.topics import VEHICLE_POSITIONS
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.topics import VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

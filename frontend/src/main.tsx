@@ -1,6 +1,7 @@
 /** The front door: settings, state, connection, page. */
 import "maplibre-gl/dist/maplibre-gl.css";
 import "./style.css";
+import "./board.css";
 
 import { effect, type Signal, signal } from "@preact/signals";
 import { render } from "preact";
@@ -16,6 +17,9 @@ import { Connection, dial } from "./state/connection";
 import { dependsOn } from "./state/depends";
 import { Root } from "./ui/app";
 
+/** Longitude and latitude of the middle of a map of the world. */
+const WORLD = [0, 20] as const;
+
 async function start(): Promise<void> {
   const holder = document.getElementById("app");
   if (holder === null) throw new Error("the page has no element #app");
@@ -23,14 +27,14 @@ async function start(): Promise<void> {
   const app = new App(link);
   const config = await ask("api/config").then(readConfig).catch((error: unknown) => {
     if (!(error instanceof ApiError)) throw error;
-    app.trouble(`${error.message} The map starts with its usual settings.`);
+    app.trouble(`${error.message} The page starts with its usual settings.`);
     return readConfig({});
   });
   app.config.value = config;
   document.title = config.title;
-  const [longitude, latitude] = config.map.center;
+  const [longitude, latitude] = config.map.center ?? WORLD;
   const usual: View = { zoom: config.map.zoom, latitude, longitude, bearing: 0, pitch: link.high.length > 0 ? 50 : 0 };
-  const settings = { view: link.view ?? usual, style: config.map.style };
+  const settings = { view: link.view ?? usual, linked: link.view, style: config.map.style };
   const map: Signal<MapView | null> = signal(null);
 
   const connection = new Connection(dial(BASE), app, refusal);
@@ -51,6 +55,7 @@ async function start(): Promise<void> {
         map.value = made;
         inspect(app, made);
         keepNetwork(app, made);
+        if (link.view === null && config.map.center === null) showFirst(app, made);
       }}
     />,
     holder,
@@ -65,6 +70,14 @@ function keepCurves(app: App): void {
     void quietly(app, async () => {
       app.curves.load(readCurves(await ask("api/pipeline")));
     });
+  });
+}
+
+/** Where nobody says where the map begins, it begins with what there is to see. */
+function showFirst(app: App, map: MapView): void {
+  const stop = effect(() => {
+    dependsOn(app.revision);
+    if (map.ready.value && map.showAll()) queueMicrotask(() => { stop(); });
   });
 }
 
@@ -86,13 +99,20 @@ async function quietly(app: App, work: () => Promise<void>): Promise<void> {
 }
 
 /** The address says what is seen, and what the address says is seen; also before there is a map. */
-function keepAddress(app: App, settings: { view: View }, map: Signal<MapView | null>): void {
+function keepAddress(app: App, settings: { view: View; linked: View | null }, map: Signal<MapView | null>): void {
   let written = location.hash;
   effect(() => {
     const shown = map.value;
     if (shown !== null) dependsOn(shown.moved);
     dependsOn(app.choices);
-    const next = format({ ...app.chosenLayers(), view: shown?.view() ?? settings.view, page: app.page.value, selection: app.selection.value });
+    const next = format({
+      ...app.chosenLayers(),
+      view: shown?.view() ?? settings.linked,
+      page: app.asked.value,
+      job: app.job.value,
+      edge: app.edge.value,
+      selection: app.selection.value,
+    });
     if (next === written) return;
     written = next;
     history.replaceState(null, "", next);
@@ -103,7 +123,7 @@ function keepAddress(app: App, settings: { view: View }, map: Signal<MapView | n
     const link = parse(location.hash);
     app.follow(link);
     if (link.view === null) return;
-    settings.view = link.view;
+    settings.view = settings.linked = link.view;
     map.peek()?.go(link.view);
   });
 }

@@ -1,12 +1,14 @@
 /**
- * The state of the page as the part of its address after `#`: which part of the map, which layers with which value, what is selected.
- * Whoever gets the address sees the same. An address comes from anywhere, so everything in it is checked and what is no good is left
- * out.
+ * The state of the page as the part of its address after `#`: which page, which part of the map, which layers with which value, what is
+ * selected. Whoever gets the address sees the same. An address comes from anywhere, so everything in it is checked and what is no
+ * good is left out.
  *
- *     #map=12.5/60.1711/24.9431/0/45&layers=vehicle-distribution,delay-distribution:p90&high=vehicle-distribution&page=map
+ *     #map=12.5/60.1711/24.9431/0/45&layers=vehicle-distribution,delay-distribution:p90&high=vehicle-distribution
+ *     #page=job&job=parcels-per-depot&edge=read-0
  */
 
-export type Page = "map" | "pipeline";
+export const PAGES = ["map", "board", "job", "pipeline"] as const;
+export type Page = (typeof PAGES)[number];
 
 export interface View {
   readonly zoom: number;
@@ -27,19 +29,26 @@ export interface Permalink {
   readonly layers: ReadonlyMap<string, string | null> | null;
   /** Layers whose cells stand up. */
   readonly high: readonly string[];
-  readonly page: Page;
+  /** Null: the address does not say. The map is shown if there is a job with places, else the board. */
+  readonly page: Page | null;
+  /** The job whose page is shown, and the edge of its graph whose rows are. */
+  readonly job: string | null;
+  readonly edge: string | null;
   readonly selection: Selection | null;
 }
 
-export const NOWHERE: Permalink = { view: null, layers: null, high: [], page: "map", selection: null };
+export const NOWHERE: Permalink = { view: null, layers: null, high: [], page: null, job: null, edge: null, selection: null };
 
 const JOB = /^[a-z][a-z0-9-]{0,62}(\.[a-z][a-z0-9-]{0,62})?$/;
+const EDGE = /^[a-z0-9.-]{1,150}$/;
 const MOST_LAYERS = 50;
 const LONGEST = 600;
 
 export function format(link: Permalink): string {
   const parts: string[] = [];
-  if (link.page !== "map") parts.push(`page=${link.page}`);
+  if (link.page !== null) parts.push(`page=${link.page}`);
+  if (link.page === "job" && link.job !== null) parts.push(`job=${link.job}`);
+  if (link.page === "job" && link.edge !== null) parts.push(`edge=${encodeURIComponent(link.edge)}`);
   if (link.view !== null) {
     const { zoom, latitude, longitude, bearing, pitch } = link.view;
     const numbers = [trim(zoom, 2), trim(latitude, 5), trim(longitude, 5)];
@@ -68,7 +77,9 @@ export function parse(hash: string): Permalink {
     view: parseView(fields.get("map")),
     layers: layers === undefined ? null : new Map(list(layers).map(parseLayer).filter((layer) => layer !== null)),
     high: list(fields.get("high") ?? "").filter((job) => JOB.test(job)),
-    page: fields.get("page") === "pipeline" ? "pipeline" : "map",
+    page: PAGES.find((page) => page === fields.get("page")) ?? null,
+    job: JOB.test(fields.get("job") ?? "") ? (fields.get("job") ?? null) : null,
+    edge: parseEdge(fields.get("edge") ?? ""),
     selection: parseSelection(fields.get("at")),
   };
 }
@@ -95,6 +106,11 @@ function parseSelection(text: string | undefined): Selection | null {
   const [job, value] = halves(text ?? "");
   const key = value === null ? null : decoded(value);
   return JOB.test(job) && key !== null && key !== "" ? { job, key } : null;
+}
+
+function parseEdge(text: string): string | null {
+  const edge = decoded(text);
+  return edge !== null && EDGE.test(edge) ? edge : null;
 }
 
 function halves(text: string): [string, string | null] {

@@ -5,16 +5,32 @@
  * can rely on its types; what it does not know it leaves out, so that a newer backend can say more.
  */
 
-export const KINDS = ["cells", "arcs", "edges", "points", "table", "chart"] as const;
+import { type Fields, fields, isPair, list, number, numberOrNull, oneOf, ProtocolError, text, textOrNull, texts } from "./reading";
+
+export { ProtocolError } from "./reading";
+
+export const KINDS = ["cells", "arcs", "edges", "points", "table", "chart", "bars", "series", "number"] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** The kinds that are drawn on the map; the others become tables and charts beside it. */
-export const isPlaced = (kind: Kind): boolean => kind !== "table" && kind !== "chart";
+const PLACED: ReadonlySet<Kind> = new Set(["cells", "arcs", "edges", "points"]);
+
+/** The kinds that are drawn on the map; the others are cards on the board and beside the map. */
+export const isPlaced = (kind: Kind): boolean => PLACED.has(kind);
 
 export interface Shown {
   column: string;
   label: string;
   unit: string;
+}
+
+/** One way in which a job's results are shown. */
+export interface JobView {
+  kind: Kind;
+  values: Shown[];
+  labels: string[];
+  /** How many keys it shows; null: all. */
+  top: number | null;
+  title: string;
 }
 
 export interface Column {
@@ -24,6 +40,8 @@ export interface Column {
 
 export interface Declaration {
   job: string;
+  /** The job that computes it: the same, or the one whose further output it is. */
+  run: string;
   title: string;
   description: string;
   topic: string;
@@ -43,7 +61,14 @@ export interface Declaration {
   legend: string;
   timeToLive: number | null;
   each: boolean;
+  /** Every way in which the results are shown; the first is that of `kind` and `values`. */
+  views: JobView[];
 }
+
+/** The views that are cards: all but those on the map. */
+export const cardViews = ({ views }: Declaration): JobView[] => views.filter((view) => !isPlaced(view.kind));
+
+export const isOnMap = ({ kind }: Declaration): boolean => isPlaced(kind);
 
 /** One value of an entry, as JSON has it. */
 export type Value = string | number | boolean | null | Value[];
@@ -180,74 +205,14 @@ export interface Pipeline {
 export interface Config {
   title: string;
   version: string;
-  map: { style: string | null; center: [number, number]; zoom: number };
+  /** Without a middle, the map begins where the first results are. */
+  map: { style: string | null; center: [number, number] | null; zoom: number };
 }
 
 export interface HistoryPoint {
   eventTime: number;
   windowEnd: number | null;
   values: Map<string, Value>;
-}
-
-/** A message that is not what the protocol says. */
-export class ProtocolError extends Error {
-  override readonly name = "ProtocolError";
-}
-
-type Fields = Record<string, unknown>;
-
-function fields(value: unknown, what: string): Fields {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw new ProtocolError(`${what}: an object was expected, not ${describe(value)}`);
-  }
-  return value as Fields;
-}
-
-function list(value: unknown, what: string): unknown[] {
-  if (!Array.isArray(value)) throw new ProtocolError(`${what}: a list was expected, not ${describe(value)}`);
-  return value;
-}
-
-function describe(value: unknown): string {
-  if (value === null) return "null";
-  return Array.isArray(value) ? "a list" : typeof value;
-}
-
-function text(from: Fields, name: string, fallback?: string): string {
-  const value = from[name];
-  if (typeof value === "string") return value;
-  if (fallback !== undefined && (value === undefined || value === null)) return fallback;
-  throw new ProtocolError(`${name}: text was expected, not ${describe(value)}`);
-}
-
-function textOrNull(from: Fields, name: string): string | null {
-  const value = from[name];
-  return typeof value === "string" ? value : null;
-}
-
-function number(from: Fields, name: string): number {
-  const value = from[name];
-  if (typeof value === "number" && Number.isFinite(value)) return value;
-  throw new ProtocolError(`${name}: a number was expected, not ${describe(value)}`);
-}
-
-/** Numbers beyond 2^53 come as text; for what is drawn, the nearest number will do. */
-function numberOrNull(from: Fields, name: string): number | null {
-  const value = from[name];
-  if (typeof value === "number") return Number.isFinite(value) ? value : null;
-  if (typeof value === "string" && value !== "") {
-    const parsed = Number(value);
-    return Number.isFinite(parsed) ? parsed : null;
-  }
-  return null;
-}
-
-function oneOf<T extends string>(value: unknown, known: readonly T[], fallback: T): T {
-  return known.find((each) => each === value) ?? fallback;
-}
-
-function texts(value: unknown): string[] {
-  return Array.isArray(value) ? value.filter((each): each is string => typeof each === "string") : [];
 }
 
 export function readDeclarations(message: unknown): Declaration[] {
@@ -258,26 +223,24 @@ export function readDeclaration(message: unknown): Declaration {
   const from = fields(message, "declaration");
   const job = text(from, "job");
   const domain = from["domain"];
+  const first = readView(from);
+  const views = list(from["views"] ?? [], "views").map((view) => readView(fields(view, "view")));
   return {
     job,
+    run: text(from, "run", job) || job,
     title: text(from, "title", job) || job,
     description: text(from, "description", ""),
     topic: text(from, "topic", ""),
     windows: text(from, "windows", ""),
     step: numberOrNull(from, "step"),
-    // A kind that this page does not know is still worth a table.
-    kind: oneOf(from["kind"], KINDS, "table"),
+    kind: first.kind,
     keys: texts(from["keys"]),
     cell: textOrNull(from, "cell"),
     target: textOrNull(from, "target"),
     latitude: textOrNull(from, "latitude"),
     longitude: textOrNull(from, "longitude"),
-    values: list(from["values"] ?? [], "values").map((each) => {
-      const shown = fields(each, "value");
-      const column = text(shown, "column");
-      return { column, label: text(shown, "label", column) || column, unit: text(shown, "unit", "") };
-    }),
-    labels: texts(from["labels"]),
+    values: first.values,
+    labels: first.labels,
     columns: list(from["columns"] ?? [], "columns").map((each) => {
       const column = fields(each, "column");
       return { name: text(column, "name"), type: text(column, "type", "text") };
@@ -287,11 +250,24 @@ export function readDeclaration(message: unknown): Declaration {
     legend: text(from, "legend", ""),
     timeToLive: numberOrNull(from, "time_to_live"),
     each: from["each"] === true,
+    // A server that names no views has one per job.
+    views: views.length > 0 ? views : [{ ...first, title: "" }],
   };
 }
 
-function isPair(value: unknown): value is [number, number] {
-  return Array.isArray(value) && value.length === 2 && value.every((each) => typeof each === "number" && Number.isFinite(each));
+function readView(from: Fields): JobView {
+  return {
+    // A kind that this page does not know is still worth a table.
+    kind: oneOf(from["kind"], KINDS, "table"),
+    values: list(from["values"] ?? [], "values").map((each) => {
+      const shown = fields(each, "value");
+      const column = text(shown, "column");
+      return { column, label: text(shown, "label", column) || column, unit: text(shown, "unit", "") };
+    }),
+    labels: texts(from["labels"]),
+    top: numberOrNull(from, "top"),
+    title: text(from, "title", ""),
+  };
 }
 
 export function readSnapshot(message: unknown): Snapshot {
@@ -472,8 +448,8 @@ export function readConfig(message: unknown): Config {
     version: text(from, "version", ""),
     map: {
       style: textOrNull(map, "style"),
-      center: isPair(center) ? center : [24.94, 60.19],
-      zoom: numberOrNull(map, "zoom") ?? 11,
+      center: isPair(center) ? center : null,
+      zoom: numberOrNull(map, "zoom") ?? 2,
     },
   };
 }

@@ -9,7 +9,7 @@ import { NOWHERE } from "../src/permalink";
 import { readDeclaration, readPipeline, readSnapshot, readStatus } from "../src/protocol";
 import { App } from "../src/state/app";
 import { linesOf, nameOf } from "../src/ui/details";
-import { ChartMemory, Dock } from "../src/ui/dock";
+import { Dock } from "../src/ui/dock";
 import { Layers, topOf } from "../src/ui/layers";
 import { Notices } from "../src/ui/notices";
 import { PipelinePage } from "../src/ui/pipeline";
@@ -154,23 +154,4 @@ describe("an entry in words", () => {
     expect(topOf(entries, "p90").map(({ value }) => value)).toEqual([80, 7]);
     expect(topOf(entries, "p50").map(({ value }) => value)).toEqual([12]);
   });
-});
-
-it("remembers what a chart has shown, one curve per key", () => {
-  const kind = readDeclaration(declaration({ job: "speed", kind: "chart", labels: ["mode"], columns: [{ name: "mode", type: "text" }] }));
-  const app = new App(NOWHERE);
-  const memory = new ChartMemory();
-  const shown = { column: "speed", label: "speed", unit: "m/s" };
-  const draw = (version: number, speed: number, end: number) => {
-    const values = { mode: ["tram"], speed: [speed] };
-    app.snapshot(readSnapshot({ job: "speed", version, groups: [group({ tram: 1 }, { values, window_end: end })] }));
-    const results = app.resultsOf("speed");
-    return memory.with(results.entries(), results.revision, kind, shown, 0);
-  };
-  draw(1, 5, 1000);
-  expect(draw(2, 6, 6000)).toEqual({ at: [1000, 6000], curves: [{ label: "tram", unit: "m/s", values: [5, 6] }] });
-  // What the server had kept comes before it, and does not change what has arrived.
-  const kept = [500, 1000].map((time) => ({ eventTime: time, windowEnd: null, values: new Map([["speed", 3]]) }));
-  memory.load("tram", kept, "speed");
-  expect(draw(3, 7, 11_000).curves[0]?.values).toEqual([3, 5, 6, 7]);
 });

@@ -6,7 +6,9 @@ const FULL: Permalink = {
   view: { zoom: 12.5, latitude: 60.1711, longitude: 24.9431, bearing: -12, pitch: 45 },
   layers: new Map([["vehicle-distribution", null], ["final-stop-distribution.pairs", null], ["delay-distribution", "p 90,&=:/#"]]),
   high: ["vehicle-distribution"],
-  page: "pipeline",
+  page: "job",
+  job: "delay-distribution",
+  edge: "source-0.step-1",
   selection: { job: "emergency-stop-pattern", key: "40/456@<b>&x" },
 };
 
@@ -40,7 +42,7 @@ describe("permalinks", () => {
   it("leave out what is no job, no page, no text", () => {
     const link = parse("#layers=<script>,ok,%zz,OK:1&page=elsewhere&at=ok:%zz&high=<b>,ok");
     expect([...(link.layers ?? [])]).toEqual([["ok", null]]);
-    expect(link.page).toBe("map");
+    expect(link.page).toBeNull();
     expect(link.selection).toBeNull();
     expect(link.high).toEqual(["ok"]);
   });

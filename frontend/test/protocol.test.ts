@@ -107,7 +107,7 @@ it("takes the features of the network and leaves out what is none", () => {
 });
 
 it("starts with usual settings where the server names none", () => {
-  expect(readConfig({})).toMatchObject({ title: "Headrace", map: { style: null, zoom: 11 } });
+  expect(readConfig({})).toMatchObject({ title: "Headrace", map: { style: null, zoom: 2 } });
   expect(readConfig({ map: { center: [1, 2], zoom: 9, style: "https://tiles.example/style.json" } }).map).toEqual({
     center: [1, 2], zoom: 9, style: "https://tiles.example/style.json",
   });

@@ -106,6 +106,15 @@ class BrokerError(HeadraceError, ConnectionError):
         return HeadraceError.__str__(self)
 
 
+class RegistryError(HeadraceError, ConnectionError):
+    """A schema registry cannot be reached, or does not do what it was asked for."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+    def __str__(self) -> str:
+        return HeadraceError.__str__(self)
+
+
 class StateError(HeadraceError, RuntimeError):
     """Saved state does not fit the job that wants to continue from it."""
 

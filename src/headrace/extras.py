@@ -21,7 +21,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "http": ("httpx",),
     "ingest": ("fsspec",),
     "dashboard": ("fastapi", "starlette", "socketio", "uvicorn", "websockets"),
-    "transit": (),
+    "transit": ("headrace_transit",),
     "report": ("matplotlib",),
     "protobuf": ("grpc_tools",),
     "testing": ("hypothesis", "yaml"),
@@ -31,7 +31,6 @@ INCLUDES: dict[str, tuple[str, ...]] = {
     "spark": ("kafka",),
     "ingest": ("kafka",),
     "dashboard": ("geo", "kafka"),
-    "transit": ("geo", "http", "ingest"),
 }
 
 

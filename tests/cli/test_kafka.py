@@ -20,10 +20,10 @@ from typer.testing import CliRunner, Result
 
 from headrace.cli.main import app
 from headrace.errors import ExitCode
-from headrace.events import Codec
-from headrace.events.schemas.transit_pb2 import VehiclePosition
+from headrace.events import Codec, TypeRegistry
 from headrace.kafka import Connection
 from headrace.kafka.producer import Producer
+from headrace_transit.schemas.transit_pb2 import VehiclePosition
 
 pytestmark = [pytest.mark.broker]
 
@@ -226,7 +226,7 @@ def test_tail_shows_what_it_cannot_decode_and_goes_on(run: Run, bootstrap: str, 
 
 def test_tail_shows_dead_letters(run: Run, bootstrap: str) -> None:
     run("topics", "create", "input.dead-letter")
-    codec = Codec()
+    codec = Codec(TypeRegistry(VehiclePosition))
     dead = codec.decode([b"rubbish"], types=["VehiclePosition"], job="test").dead
     write(bootstrap, "input.dead-letter", [(None, codec.encode_dead_letters(dead)[0].as_py())])
     record = lines(run("tail", "input.dead-letter", "-n", "1"))[0]

@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 from headrace.cli.topics import make_topics
+from headrace.config import Settings
 from headrace.kafka import Topics
-from headrace.transit.jobs import all_jobs
+from headrace_transit.jobs import all_jobs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.broker
 def test_jobs_that_do_not_run_are_told_with_what_to_do(cli: Cli, broker: EmbeddedBroker, home: Path) -> None:
-    make_topics(broker.connection, list(all_jobs().values()))
+    make_topics(broker.connection, list(all_jobs().values()), Settings())
     before = {topic.name: topic.count for topic in Topics(broker.connection).overview()}
     words = ["--jobs", "vehicle-distribution,emergency-stop-sql", "--every", "100ms", "--for", "1s", "--patience", "1s"]
     result = cli("latency", *words, "-b", broker.bootstrap, "-o", home / "markers.csv", "--json")

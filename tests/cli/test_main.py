@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.cli.added import added_commands
 from headrace.cli.main import _COMMANDS, app, hoist
 from headrace.errors import BrokerError, ExitCode
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .conftest import Cli
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = sorted(_COMMANDS)
+COMMANDS = sorted([*_COMMANDS, *added_commands()])
 
 
 def headrace(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:

@@ -17,10 +17,10 @@ import pytest
 from headrace.cli.options import UsageError
 from headrace.errors import ExitCode
 from headrace.events import Codec
-from headrace.events.schemas.transit_pb2 import StopEvent, VehiclePosition
 from headrace.kafka import Topics
 from headrace.kafka.producer import Producer
 from headrace.kafka.topics import TopicSpec
+from headrace_transit.schemas.transit_pb2 import StopEvent, VehiclePosition
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli

@@ -17,13 +17,14 @@ from headrace.cep import Pattern
 from headrace.cep.measures import last
 from headrace.dashboard.board import MOST_AHEAD
 from headrace.dashboard.server import Dashboard, DashboardOptions, listen, serve
-from headrace.events import Codec, Result, VehiclePosition
+from headrace.events import Codec, Result
 from headrace.geo import h3_cell
 from headrace.kafka import Topics, TopicSpec
 from headrace.kafka.producer import TransactionalProducer
 from headrace.stream import Display, Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, latest, mean, quantile, sliding
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

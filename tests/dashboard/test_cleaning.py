@@ -149,7 +149,7 @@ def test_lists_and_structs_are_bounded_and_cleaned() -> None:
 
 def test_a_further_output_is_declared_beside_its_job() -> None:
     from headrace.dashboard.declaration import declare_all
-    from headrace.transit.jobs import all_jobs
+    from headrace_transit.jobs import all_jobs
 
     job = all_jobs()["final-stop-distribution"]
     declared = declare_all([job])

@@ -216,7 +216,7 @@ def test_metrics_are_for_prometheus(city: City) -> None:
 def test_the_network_is_geojson(city: City) -> None:
     features = city.get("/api/network")["features"]
     kinds = {(feature["properties"]["kind"], feature["geometry"]["type"]) for feature in features}
-    assert kinds == {("line", "LineString"), ("stop", "Point")}
+    assert kinds == {("line", "LineString"), ("stop", "Point"), ("town", "Point")}
     longitudes = [
         feature["geometry"]["coordinates"][0] for feature in features if feature["geometry"]["type"] == "Point"
     ]

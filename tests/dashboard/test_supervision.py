@@ -330,7 +330,9 @@ def test_results_beside_a_record_that_cannot_be_shown_are_shown(monkeypatch: pyt
         Record(topic=board.declaration.topic, partition=0, offset=n, timestamp=n, key=None, value=str(n).encode())
         for n in range(9)
     ]
-    monkeypatch.setattr(reader, "_decode", lambda _job, held: pl.DataFrame({"offset": [each.offset for each in held]}))
+    monkeypatch.setattr(
+        reader._decoder, "decode", lambda _job, held: pl.DataFrame({"offset": [each.offset for each in held]})
+    )
     monkeypatch.setattr(reader.arrivals, "take", lambda *_args, **_options: None)
 
     def clean(frame: pl.DataFrame, _declaration: object) -> Rows:

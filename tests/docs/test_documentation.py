@@ -144,9 +144,10 @@ def unknown_part(command: Any, words: list[str]) -> str:
                 return name
             takes_value = "=" not in word and at is command and name in ("--config", "--set")
         elif hasattr(at, "commands") and re.fullmatch(r"[a-z][a-z-]*", word):
-            if word not in at.commands:
+            below = at.get_command(None, word)
+            if below is None:
                 return word
-            at = at.commands[word]
+            at = below
             flags |= {flag for parameter in at.params for flag in parameter.opts}
     return ""
 

@@ -24,9 +24,9 @@ from headrace.inprocess import Runner
 from headrace.stream import Stream
 from headrace.time import bounded
 from headrace.time.instants import INSTANT
-from headrace.transit.gtfs import TRIP
-from headrace.transit.routing import read_final_stops, routing_service
 from headrace.windows import count, tumbling
+from headrace_transit.gtfs import TRIP
+from headrace_transit.routing import read_final_stops, routing_service
 
 if TYPE_CHECKING:
     from collections.abc import Callable

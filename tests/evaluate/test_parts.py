@@ -14,15 +14,18 @@ import polars as pl
 import pytest
 
 from headrace.cli.topics import make_topics
+from headrace.config import Settings
 from headrace.errors import JobError
 from headrace.evaluate.meter import OTHERS, Meter, mean_cores, most_memory
-from headrace.evaluate.parts import Part, load_command
+from headrace.evaluate.parts import Part
 from headrace.evaluate.sizes import bytes_per_event
 from headrace.evaluate.visibility import ResultWatch
 from headrace.events import Codec, Result
 from headrace.kafka import Consumer, Topics, TopicSpec, TransactionalProducer
-from headrace.transit.jobs import all_jobs
-from headrace.transit.topics import VEHICLE_POSITIONS
+from headrace_transit.jobs import all_jobs
+from headrace_transit.load import load as fleet_load
+from headrace_transit.load import sample
+from headrace_transit.topics import VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +73,7 @@ def test_a_reader_of_committed_results_waits_for_the_transaction(broker: Embedde
 
 @pytest.mark.broker
 def test_bytes_per_event(broker: EmbeddedBroker) -> None:
-    sizes = bytes_per_event(broker, vehicles=100, seconds=5)
+    sizes = bytes_per_event(broker, sample(vehicles=100, seconds=5))
     for measured in sizes.values():
         assert measured["none"] > measured["value"] > measured["lz4"] > measured["zstd"] > 0
     assert sizes["json"]["value"] > 2 * sizes["binary"]["value"]
@@ -79,8 +82,8 @@ def test_bytes_per_event(broker: EmbeddedBroker) -> None:
 
 @pytest.mark.broker
 def test_the_load_generator_follows_the_clock(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    make_topics(broker.connection, list(all_jobs().values()))
-    command = load_command(bootstrap=broker.bootstrap, vehicles=50, seed=1)
+    make_topics(broker.connection, list(all_jobs().values()), Settings())
+    command = fleet_load.command(bootstrap=broker.bootstrap, rate=50, seed=1)
     load = Part("the load generator", command, log=tmp_path / "load.log")
     begin = time.time()
     try:

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
+from headrace.config import Settings
 from headrace.errors import ConfigError
 from headrace.evaluate import measures
 from headrace.evaluate.campaign import Campaign
 from headrace.evaluate.judgement import judge_backlog
 from headrace.evaluate.plan import Plan
 from headrace.evaluate.report import write_report
+from headrace.evaluate.subject import subject_of
 from headrace.evaluate.trial import judge
 from headrace.observe.latency import latency_report, write_outcomes
 from headrace.observe.tracker import Sighting, Tracker
+from headrace.registry import Registry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 S = 1_000_000
 PLAN = Plan(jobs=("vehicle-distribution", "emergency-stop-sql"), volumes=(1, 4), seconds=200, repetitions=2)
+REGISTRY = Registry(Settings())
+SUBJECT = subject_of(REGISTRY.find(PLAN.jobs), REGISTRY)
 UTC = pl.Datetime("us", "UTC")
 
 
@@ -73,6 +78,7 @@ def made(directory: Path, trial: Trial, number: int, *, behind: float = 0.0) -> 
         **{name: getattr(trial, name) for name in ("name", "volume", "rate", "repetition", "searching", "seconds")},
         "begin": begin,
         "end": end,
+        "windowed": ["vehicle-distribution"],
         "reasons": [f"the load generator fell {behind} s behind its schedule"] if behind else [],
         "load": {"rate": trial.rate, "most_behind": behind},
         "throughput": float(trial.rate),
@@ -96,7 +102,7 @@ def made(directory: Path, trial: Trial, number: int, *, behind: float = 0.0) -> 
 
 @pytest.fixture
 def evaluation(tmp_path: Path) -> Path:
-    campaign = Campaign(PLAN, tmp_path)
+    campaign = Campaign(PLAN, SUBJECT, tmp_path)
     campaign.prepare()
     for number, trial in enumerate(PLAN.trials()):
         made(tmp_path, trial, number + 1, behind=2.5 if trial.name == "4x-2" else 0.0)
@@ -105,7 +111,7 @@ def evaluation(tmp_path: Path) -> Path:
 
 
 def test_the_figures(evaluation: Path) -> None:
-    write_report(evaluation, Campaign(PLAN, evaluation).records())
+    write_report(evaluation, Campaign(PLAN, SUBJECT, evaluation).records())
     told = json.loads((evaluation / "summary.json").read_text())
     one, four = told["volumes"]
     assert (one["valid"], four["valid"], one["held"]) == (2, 1, 2)
@@ -123,7 +129,7 @@ def test_the_figures(evaluation: Path) -> None:
 
 def test_the_highest_volume_that_the_search_found_is_told_like_the_planned_ones(evaluation: Path) -> None:
     made(evaluation, PLAN.search_trial(2), 9)
-    page = write_report(evaluation, Campaign(PLAN, evaluation).records()).read_text()
+    page = write_report(evaluation, Campaign(PLAN, SUBJECT, evaluation).records()).read_text()
     told = json.loads((evaluation / "summary.json").read_text())
     assert [(each["volume"], each["searched"]) for each in told["volumes"]] == [(1, False), (2, True), (4, False)]
     found = told["volumes"][1]["jobs"]["vehicle-distribution"]["results"]["committed"]
@@ -133,7 +139,7 @@ def test_the_highest_volume_that_the_search_found_is_told_like_the_planned_ones(
 
 
 def test_the_page_holds_everything_itself(evaluation: Path) -> None:
-    page = write_report(evaluation, Campaign(PLAN, evaluation).records()).read_text()
+    page = write_report(evaluation, Campaign(PLAN, SUBJECT, evaluation).records()).read_text()
     assert page.count("<svg") == 4
     assert "src=" not in page
     assert "href=" not in page.replace('xlink:href="#', "")
@@ -144,13 +150,13 @@ def test_the_page_holds_everything_itself(evaluation: Path) -> None:
 
 def test_a_failed_trial_is_told(evaluation: Path) -> None:
     failure = {"name": "16x-1", "problem": "headrace run <b>ended</b>"}
-    page = write_report(evaluation, Campaign(PLAN, evaluation).records(), failures=[failure]).read_text()
+    page = write_report(evaluation, Campaign(PLAN, SUBJECT, evaluation).records(), failures=[failure]).read_text()
     assert "headrace run &lt;b&gt;ended&lt;/b&gt;" in page
 
 
 def test_an_evaluation_goes_on_only_with_its_own_plan(evaluation: Path) -> None:
-    again = Campaign(PLAN, evaluation)
+    again = Campaign(PLAN, SUBJECT, evaluation)
     assert [record["name"] for record in again.prepare()] == ["1x-1", "1x-2", "4x-1", "4x-2"]
-    other = Campaign(Plan(jobs=PLAN.jobs, volumes=(1, 4), seconds=60, repetitions=2), evaluation)
+    other = Campaign(Plan(jobs=PLAN.jobs, volumes=(1, 4), seconds=60, repetitions=2), SUBJECT, evaluation)
     with pytest.raises(ConfigError, match=r"another plan \(seconds was 200, is 60\)"):
         other.prepare()

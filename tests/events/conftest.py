@@ -15,7 +15,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from grpc_tools import protoc
 from hypothesis import strategies as st
 
-from headrace.events import Codec
+from headrace.events import Codec, TypeRegistry
+from headrace_transit.schemas import StopEvent, VehiclePosition
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -32,7 +33,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def codec(engine: Any) -> Codec:
-    return Codec(engine=engine)
+    return Codec(TypeRegistry(VehiclePosition, StopEvent), engine=engine)
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
 
-from headrace.events import Codec, DeadLetter, Event, VehiclePosition
+from headrace.events import Codec, DeadLetter, Event
 from headrace.events.letters import KEPT_BYTES
+from headrace_transit.schemas import VehiclePosition
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 

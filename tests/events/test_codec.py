@@ -12,17 +12,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import SchemaError
-from headrace.events import (
-    ENCODING_HEADER,
-    Codec,
-    DeadLetter,
-    Event,
-    Reason,
-    Rejection,
-    StopEvent,
-    TypeRegistry,
-    VehiclePosition,
-)
+from headrace.events import ENCODING_HEADER, Codec, DeadLetter, Event, Reason, Rejection, TypeRegistry
+from headrace_transit.schemas import StopEvent, VehiclePosition
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 VEHICLE = "headrace.v1.VehiclePosition"

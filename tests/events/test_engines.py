@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.events import Codec, Event, Layout, TypeRegistry, VehiclePosition
+from headrace.events import Codec, Event, Layout, TypeRegistry
 from headrace.events import reader as reader_module
 from headrace.events.reader import FAST_LIMIT, Reader
 from headrace.events.registry import BUILT_IN
+from headrace_transit.schemas import VehiclePosition
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -89,9 +90,10 @@ def test_the_one_known_difference(both: tuple[Codec, Codec]) -> None:
 
 def test_without_ptars_protobufs_classes_do_the_work(monkeypatch: pytest.MonkeyPatch, positions: Any) -> None:
     frame = positions(50)
-    expected = Codec(engine="arrow").decode(Codec(engine="arrow").encode(frame, VehiclePosition))
+    types = TypeRegistry(VehiclePosition)
+    expected = Codec(types, engine="arrow").decode(Codec(types, engine="arrow").encode(frame, VehiclePosition))
     monkeypatch.setattr(reader_module, "ptars", None)
-    codec = Codec()
+    codec = Codec(types)
     assert codec.decode(codec.encode(frame, VehiclePosition)).frame.equals(expected.frame)
     assert Reader(Layout(VehiclePosition.DESCRIPTOR)).engine == "python"  # type: ignore[arg-type]
     with pytest.raises(ImportError, match="ptars"):

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.events import Codec, Event, StopEvent, TypeRegistry, VehiclePosition
+from headrace.events import Codec, Event, TypeRegistry
 from headrace.events.registry import BUILT_IN
+from headrace_transit.schemas import StopEvent, VehiclePosition
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SOME = settings(deadline=None, max_examples=15)

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import PlanError, SchemaError
@@ -108,6 +108,7 @@ _CELLS = st.builds(
 
 
 @given(st.lists(st.lists(_CELLS, max_size=4), max_size=8))
+@settings(deadline=None)
 def test_any_record_is_a_row_of_the_declared_types_or_a_dead_letter(rows: list[list[Column]]) -> None:
     codec = Codec()
     values = [codec.write(Record(columns=row), event_time=NOON) for row in rows]
@@ -154,7 +155,7 @@ def test_declarations_that_cannot_be(kind: Any, schema: Any, words: str) -> None
 
 
 def test_a_type_with_a_schema_of_its_own_takes_no_other() -> None:
-    from headrace.events import VehiclePosition
+    from headrace_transit.schemas import VehiclePosition
 
     with pytest.raises(PlanError, match="schema of its own"):
         Stream.topic("t", VehiclePosition, schema={"speed": pl.Float64})

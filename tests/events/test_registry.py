@@ -10,12 +10,14 @@ import pytest
 from google.protobuf import struct_pb2, wrappers_pb2
 
 from headrace.errors import SchemaError
-from headrace.events import Codec, Event, StopEvent, TypeRegistry, VehiclePosition
+from headrace.events import Codec, Event, TypeRegistry
 from headrace.events.decoding import Decoding
+from headrace.events.schemas.records_pb2 import Record
+from headrace_transit.schemas import StopEvent, VehiclePosition
 
 
 def test_only_the_name_after_the_last_slash_counts() -> None:
-    registry = TypeRegistry()
+    registry = TypeRegistry(StopEvent)
     for url in (
         "type.googleapis.com/headrace.v1.StopEvent",
         "/headrace.v1.StopEvent",
@@ -29,7 +31,7 @@ def test_only_the_name_after_the_last_slash_counts() -> None:
 
 
 def test_a_type_is_found_by_name_class_descriptor_or_entry(schema: Any) -> None:
-    registry = TypeRegistry()
+    registry = TypeRegistry(VehiclePosition, StopEvent)
     entry = registry.get("headrace.v1.VehiclePosition")
     assert entry == registry.get("VehiclePosition") == registry.get(VehiclePosition) == registry.get(entry)
     assert entry == registry.get(VehiclePosition.DESCRIPTOR)  # type: ignore[arg-type]
@@ -40,6 +42,18 @@ def test_a_type_is_found_by_name_class_descriptor_or_entry(schema: Any) -> None:
         registry.get("StopEvent")  # two have this last name now
     assert "acme.StopEvent" in registry
     assert len(registry) == len(list(registry)) == 7
+
+
+def test_a_class_that_is_handed_over_is_registered_by_that(schema: Any) -> None:
+    registry = TypeRegistry()
+    with pytest.raises(SchemaError, match="'VehiclePosition' is not registered"):
+        registry.get("VehiclePosition")
+    assert registry.get(VehiclePosition) == registry.get("VehiclePosition")
+    other = TypeRegistry(schema("message Ping { int32 a = 1; }", "Ping"))
+    registry.include(other)
+    assert "acme.Ping" in registry
+    with pytest.raises(SchemaError, match="is not a protobuf message type"):
+        registry.get(int)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [int, "headrace.v1.StopEvent", None, 5])
@@ -86,7 +100,7 @@ def test_versions_of_the_same_file_survive_pickling_side_by_side(schema: Any) ->
     pong = schema("message Ping { int32 b = 1; } message Pong { int32 new = 1; }", "Pong")
     copy = pickle.loads(pickle.dumps(TypeRegistry(ping, pong)))  # noqa: S301  our own bytes
     assert [field.name for name in ("Ping", "Pong") for field in copy.get(name).descriptor.fields] == ["a", "new"]
-    assert copy.get("StopEvent").message_class is StopEvent
+    assert copy.get("Record").message_class is Record
 
 
 def test_an_unregistered_type_is_a_dead_letter_that_names_it(codec: Codec) -> None:

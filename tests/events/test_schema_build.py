@@ -48,13 +48,13 @@ def test_every_schema_becomes_a_module_and_a_stub(hook: Any, tree: Path) -> None
 def test_what_has_not_changed_is_not_written_again(hook: Any, tree: Path) -> None:
     hook.compile_schemas(tree)
     assert hook.compile_schemas(tree) == []
-    with (tree / SCHEMAS / "transit.proto").open("a") as schema:
+    with (tree / SCHEMAS / "records.proto").open("a") as schema:
         schema.write("message Extra { int32 a = 1; }\n")
-    assert {path.name for path in hook.compile_schemas(tree)} == {"transit_pb2.py", "transit_pb2.pyi"}
+    assert {path.name for path in hook.compile_schemas(tree)} == {"records_pb2.py", "records_pb2.pyi"}
 
 
 def test_a_broken_schema_stops_the_build(hook: Any, tree: Path) -> None:
-    (tree / SCHEMAS / "transit.proto").write_text('syntax = "proto3"; message { }')
+    (tree / SCHEMAS / "records.proto").write_text('syntax = "proto3"; message { }')
     with pytest.raises(hook.CompileError, match="protoc refused"):
         hook.compile_schemas(tree)
     assert not list((tree / SCHEMAS).glob("*_pb2.py"))
@@ -90,8 +90,8 @@ def test_an_installed_package_has_the_modules(kind: str, tree: Path) -> None:
     place = tree / "src"
     if kind == "build_wheel":
         names = zipfile.ZipFile(wheel).namelist()
-        assert "headrace/events/schemas/transit_pb2.py" in names
-        assert "headrace/events/schemas/transit_pb2.pyi" in names
+        assert "headrace/events/schemas/records_pb2.py" in names
+        assert "headrace/events/schemas/records_pb2.pyi" in names
         assert "headrace/events/schemas/transit.proto" in names
         place = wheel
     check = "import sys; sys.path.insert(0, sys.argv[1]); import headrace.events; print(headrace.events.__file__)"

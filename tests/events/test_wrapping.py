@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.events import Codec, Event, VehiclePosition
+from headrace.events import Codec, Event
 from headrace.events.wrapping import wrap
+from headrace_transit.schemas import VehiclePosition
 
 URL = "type.googleapis.com/headrace.v1.VehiclePosition"
 _FIRST, _LAST = 2**28 * 1_000_000, 2**35 * 1_000_000 - 1

@@ -12,10 +12,11 @@ import fastavro
 import polars as pl
 from tests.formats.samples import records
 
-from headrace.events import Codec, Layout, Record, VehiclePosition
+from headrace.events import Codec, Layout, Record, TypeRegistry
 from headrace.formats import (
     avro,
     cloudevents,
+    confluent,
     csv,
     debezium,
     header_time,
@@ -27,6 +28,7 @@ from headrace.formats import (
     text,
 )
 from headrace.formats.envelope import EnvelopeFormat
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from headrace.formats.format import Format, Records
@@ -49,7 +51,9 @@ _CE = {
 }
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 _POSITIONS = EnvelopeFormat(
-    VehiclePosition.DESCRIPTOR.full_name, tuple(Layout(VehiclePosition.DESCRIPTOR).schema.items())
+    VehiclePosition.DESCRIPTOR.full_name,
+    tuple(Layout(VehiclePosition.DESCRIPTOR).schema.items()),
+    TypeRegistry(VehiclePosition),
 )
 _READINGS = EnvelopeFormat(Record.DESCRIPTOR.full_name, (("sensor", pl.String()), ("value", pl.Float64())))
 
@@ -220,6 +224,18 @@ CASES: list[Case] = [
         "csv with a key",
         csv({"a": pl.Int64}, key=text("k")),
         records(b"1", b"2", b"3", b"x", keys=[b"x", b"\xff", None, b"y"]),
+    ),
+    Case(
+        "confluent",
+        confluent(json({"a": pl.Int64}, time="at", time_format="ms")),
+        records(
+            *(b"\0\0\0\0" + number + b'{"a":1,"at":1767268800000}' for number in (b"\1", b"\2", b"\1")),
+            b"\1" + b"\xff" * 16 + b'{"a":2,"at":1767268800000}',
+            b"\0\0\0\0\1{",
+            b"\0\0",
+            b'{"a":1}',
+            None,
+        ),
     ),
     Case(
         "debezium",

@@ -15,13 +15,14 @@ import pytest
 from tests.ingest.test_runner import Basket
 
 from headrace.errors import ConfigError
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.ingest import RawMessage
 from headrace.ingest.connectors.replay import ReplayConnector, ReplaySettings
 from headrace.ingest.recording import Recording, format_line
 from headrace.ingest.replay import ROUND_GAP, ReplayPlan
 from headrace.ingest.runner import Ingestion
-from headrace.transit.hfp import HfpProcessor
+from headrace_transit.hfp import HfpProcessor
+from headrace_transit.schemas import VehiclePosition
 
 SHARED = Path(os.environ.get("HEADRACE_SHARED", Path(__file__).resolve().parents[2].parent / "shared"))
 DUMPS = sorted((SHARED / "data" / "hsl").glob("*/*.dump"))

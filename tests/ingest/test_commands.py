@@ -159,7 +159,7 @@ def test_the_fleet_into_a_file_and_back(home: Path) -> None:
     told = last_line(run(*words, "--to", "fleet.dump.gz", "--json"))
     found = list(Recording(home / "fleet.dump.gz"))
     assert len(found) == told["messages"] > 400
-    from headrace.transit.hfp import HfpProcessor
+    from headrace_transit.hfp import HfpProcessor
 
     # Traffic lights and drivers are no events of these topics.
     assert {d.cause for d in HfpProcessor().process(found).dismissed.values()} <= {Cause.OTHER_EVENT}

@@ -12,10 +12,10 @@ import pytest
 from pydantic import TypeAdapter
 
 import headrace.ingest
-import headrace.transit
+import headrace_transit
 from headrace.ingest import Connector, Processor, RawMessage
 
-for _package in (headrace.ingest, headrace.transit):
+for _package in (headrace.ingest, headrace_transit):
     for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
         importlib.import_module(_module.name)
 
@@ -24,7 +24,11 @@ def subclasses(kind: type) -> list[type]:
     found = []
     for part in kind.__subclasses__():
         found += [part, *subclasses(part)]
-    return [part for part in found if not inspect.isabstract(part) and part.__module__.startswith("headrace.")]
+    return [
+        part
+        for part in found
+        if not inspect.isabstract(part) and part.__module__.startswith(("headrace.", "headrace_transit."))
+    ]
 
 
 CONNECTORS, PROCESSORS = subclasses(Connector), subclasses(Processor)

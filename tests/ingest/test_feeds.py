@@ -12,7 +12,7 @@ from headrace.ingest.connectors.replay import ReplayConnector
 from headrace.ingest.feeds import Feed, load
 from headrace.ingest.recording import format_line
 from headrace.ingest.supervisor import Restart, supervise
-from headrace.transit.hfp import HfpProcessor
+from headrace_transit.hfp import HfpProcessor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

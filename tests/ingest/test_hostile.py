@@ -13,8 +13,8 @@ from tests.ingest.test_contracts import PROCESSORS, example
 
 from headrace.events import Codec
 from headrace.ingest import Processor, RawMessage
-from headrace.transit import hfp
-from headrace.transit.hfp import HfpProcessor, HfpSettings
+from headrace_transit import hfp
+from headrace_transit.hfp import HfpProcessor, HfpSettings
 
 NOON = 1_707_841_980_000_000
 TOPIC = "/hfp/v2/journey/ongoing/{}/bus/0018/01029/5520/1/Martinlaakso/17:35/4150208/5/60;24/28/65/93"

@@ -11,11 +11,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from headrace.errors import ConfigError
-from headrace.events import Codec, Record, VehiclePosition
+from headrace.events import Codec, Record, TypeRegistry
 from headrace.ingest import Cause, RawMessage
 from headrace.ingest.feeds import Feed, load
 from headrace.ingest.processors.csv import CsvProcessor, CsvSettings
 from headrace.ingest.processors.json import JsonProcessor, JsonSettings
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,9 @@ AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 def json_processor(**options: Any) -> JsonProcessor:
     usual = {"topic": "input.x", "fields": {"id": "str", "value": "f64"}}
-    return JsonProcessor(TypeAdapter(JsonSettings).validate_python({**usual, **options}))
+    return JsonProcessor(
+        TypeAdapter(JsonSettings).validate_python({**usual, **options}), types=TypeRegistry(VehiclePosition)
+    )
 
 
 def csv_processor(columns: str, **options: Any) -> CsvProcessor:
@@ -314,7 +317,10 @@ def read(folder: Path, text: str) -> Feed:
     file = folder / "feeds.toml"
     file.write_text(text)
     (feed,) = load(
-        file, connectors={"replay": ReplayConnector}, processors={"csv": CsvProcessor, "json": JsonProcessor}
+        file,
+        connectors={"replay": ReplayConnector},
+        processors={"csv": CsvProcessor, "json": JsonProcessor},
+        types=TypeRegistry(VehiclePosition),
     )
     return feed
 

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import BrokerError, ConfigError
-from headrace.events import Codec, DeadLetter, StopEvent, VehiclePosition
+from headrace.events import Codec, DeadLetter
 from headrace.ingest import Batch, Connector, RawMessage
 from headrace.ingest.connectors.replay import ReplayConnector, ReplaySettings
 from headrace.ingest.duplicates import Duplicates
 from headrace.ingest.recording import Recording, format_line
 from headrace.ingest.replay import ReplayPlan
 from headrace.ingest.runner import Ingestion, RunnerSettings
-from headrace.transit.hfp import HfpProcessor
-from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS, input_topics
+from headrace_transit.hfp import HfpProcessor
+from headrace_transit.schemas import StopEvent, VehiclePosition
+from headrace_transit.topics import STOP_EVENTS, VEHICLE_POSITIONS, input_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import PlanError
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.formats import Format, Records, csv, header_time, json, kafka_time, raw, text
 from headrace.inprocess import Runner, run
 from headrace.stream import Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
 from headrace.windows import sum as total
+from headrace_transit.schemas import VehiclePosition
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)
 MICROS = int(START.timestamp()) * 1_000_000

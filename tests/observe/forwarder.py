@@ -14,17 +14,18 @@ import time
 import h3
 import polars as pl
 
-from headrace.events import Codec, Event, LateEvent, Result, VehiclePosition
+from headrace.events import Codec, Event, LateEvent, Result, TypeRegistry
 from headrace.kafka import Connection, Consumer, Producer
 from headrace.observe.places import RESOLUTION
 from headrace.observe.probe import LANES, ends, wall
 from headrace.observe.recognition import marker_of
+from headrace_transit.schemas import VehiclePosition
 
 
 def main() -> None:
     bootstrap, source, target, delay, *badly = sys.argv[1:]
     connection = Connection(bootstrap=bootstrap)
-    codec = Codec()
+    codec = Codec(TypeRegistry(VehiclePosition))
     with (
         Producer(connection, linger=0.0) as producer,
         Consumer(connection, [source], start=ends(connection, [source]), follow=True) as consumer,

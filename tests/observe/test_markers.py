@@ -11,24 +11,26 @@ import pytest
 
 from headrace.config import Settings
 from headrace.errors import PlanError
-from headrace.events import Codec, Result, StopEvent, VehiclePosition
+from headrace.events import Codec, Result, TypeRegistry
 from headrace.inprocess import Runner
 from headrace.kafka import Record
 from headrace.observe.recognition import MARKERS, recognise
 from headrace.time.instants import instant
-from headrace.transit.gtfs import final_stops
-from headrace.transit.jobs import all_jobs
-from headrace.transit.markers import recipe_of
-from headrace.transit.simulated_gtfs import write_feed
-from headrace.transit.simulator import Fleet
-from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
+from headrace_transit.gtfs import final_stops
+from headrace_transit.jobs import all_jobs
+from headrace_transit.markers import recipe_of
+from headrace_transit.schemas import StopEvent, VehiclePosition
+from headrace_transit.settings import TransitSettings
+from headrace_transit.simulated_gtfs import write_feed
+from headrace_transit.simulator import Fleet
+from headrace_transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from headrace.inprocess.runner import Batch
-    from headrace.transit.markers import VehicleRecipe
+    from headrace_transit.markers import VehicleRecipe
 
 START = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
 _OUTPUT_KEYS = {"pairs": ["cell", "final_cell"]}
@@ -39,7 +41,7 @@ def answers(job_name: str, markers: dict[int, datetime]) -> dict[int, list[int]]
     """Run a job over a simulated minute with markers in it; gives the `due` times of each marker's results."""
     job = all_jobs()[job_name]
     recipe = recipe_of(job_name)
-    codec = Codec()
+    codec = Codec(TypeRegistry(VehiclePosition, StopEvent))
     by_topic: dict[str, list[bytes]] = defaultdict(list)
     for marker, at in markers.items():
         for event in recipe.events(marker, at=instant(at)):
@@ -91,16 +93,17 @@ def test_every_job_answers_its_markers(job: str) -> None:
 
 
 def test_a_feed_of_trips_is_asked_for_a_trip_that_it_knows(tmp_path: Path) -> None:
-    settings = Settings.model_validate({"transit": {"gtfs": write_feed(tmp_path / "gtfs")}})
+    settings = Settings(sections=(TransitSettings(gtfs=write_feed(tmp_path / "gtfs")),))
     (event,) = recipe_of("final-stop-distribution", settings).events(1, at=instant(START))
-    position = Codec().payload(Codec().read(event.value))  # type: ignore[arg-type]
+    codec = Codec(TypeRegistry(VehiclePosition))
+    position = codec.payload(codec.read(event.value))  # type: ignore[arg-type]
     assert isinstance(position, VehiclePosition)
     known = final_stops(tmp_path / "gtfs")
     assert (position.route, position.trip_start) in set(known.select("route", "trip_start").rows())
 
 
 def test_a_routing_service_tells_no_trip() -> None:
-    settings = Settings.model_validate({"transit": {"routing_url": "http://127.0.0.1:1/graphql"}})
+    settings = Settings(sections=(TransitSettings(routing_url="http://127.0.0.1:1/graphql"),))
     with pytest.raises(PlanError, match="needs a trip of the timetable"):
         recipe_of("final-stop-distribution", settings)
 

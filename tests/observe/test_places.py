@@ -24,7 +24,7 @@ from headrace.observe.places import (
     marker_positions,
 )
 from headrace.observe.recognition import MARKERS, first_place, marker_of
-from headrace.transit.simulator import Fleet
+from headrace_transit.simulator import Fleet
 
 
 @given(st.integers(0, PLACES - 1))

@@ -15,13 +15,15 @@ import polars as pl
 import pytest
 
 from headrace.errors import BrokerError, PlanError
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec, TypeRegistry
 from headrace.kafka import Consumer, Topics, TopicSpec, late_spec
 from headrace.observe.latency import latency_report
 from headrace.observe.places import marker_place
-from headrace.observe.probe import LANES, MarkerEvent, Probe, fresh_number, schedule, wall
+from headrace.observe.probe import LANES, Probe, fresh_number, schedule, wall
+from headrace.observe.recipes import MarkerEvent
 from headrace.observe.recognition import first_place
 from headrace.observe.tracker import Tracker
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,7 +97,9 @@ def measured(
     never = threading.Event()
     with (
         forwarding(broker, recipe, delay, badly=badly),
-        Probe(broker.connection, [recipe], tracker, every=every, uncommitted=True) as probe,
+        Probe(
+            broker.connection, [recipe], tracker, every=every, uncommitted=True, types=TypeRegistry(VehiclePosition)
+        ) as probe,
     ):
         assert probe.run(int(seconds * S), never) == seconds * S // every
         probe.drain(never)

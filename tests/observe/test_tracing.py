@@ -7,13 +7,14 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.inprocess import Runner
 from headrace.spark.output.records import Writer
 from headrace.spark.source.exchange import Parcel
 from headrace.time.instants import instant
-from headrace.transit.jobs import all_jobs
-from headrace.transit.markers import recipe_of
+from headrace_transit.jobs import all_jobs
+from headrace_transit.markers import recipe_of
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     import polars as pl

@@ -60,7 +60,7 @@ def test_the_table_of_extras_is_that_of_pyproject() -> None:
         own = [each for each in declared[extra] if not each.startswith("headrace[")]
         included = [each for each in declared[extra] if each.startswith("headrace[")]
         assert included == ([f"headrace[{','.join(extras.INCLUDES[extra])}]"] if extra in extras.INCLUDES else [])
-        owners = {_name(distribution) for module in modules for distribution in distributions[module]}
+        owners = {_name(distribution) for module in modules for distribution in distributions.get(module, [module])}
         # Two come with others: py4j with pyspark, starlette with fastapi.
         assert owners - {"py4j", "starlette"} == {_name(each) for each in own}
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from headrace.cli.main import app
 from headrace.config import Settings
 from headrace.errors import ConfigError, HeadraceError, PlanError
-from headrace.registry import JobRegistry, UnknownJobError
+from headrace.registry import Registry, UnknownJobError
 
 JOB = """
 import polars as pl
@@ -44,8 +44,8 @@ def package(directory: Path, name: str, point: str, *, group: str = "headrace.jo
     (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {point}\n")
 
 
-def registry() -> JobRegistry:
-    return JobRegistry(Settings.load())
+def registry() -> Registry:
+    return Registry(Settings.load())
 
 
 def test_a_project_has_the_jobs_that_its_file_names_and_no_others() -> None:
@@ -79,7 +79,7 @@ def test_packages_bring_jobs_beside_ours(tmp_path: Path) -> None:
     sys.path.insert(0, str(tmp_path))
     found = registry()
     assert {"one", "two", "vehicle-distribution"} <= set(found.jobs)
-    (plugin,) = (each for each in found.plugins if each.name == "parcels")
+    (plugin,) = (each for each in found.plugins_of("jobs") if each.name == "parcels")
     assert (plugin.origin, plugin.provides) == ("parcels 1.2", ("one", "two"))
 
 
@@ -107,19 +107,17 @@ def test_of_two_packages_with_a_job_of_one_name_the_second_is_refused(tmp_path: 
     sys.path.insert(0, str(tmp_path))
     found = registry()
     assert found.jobs["late"] is sys.modules["parcels_a"].late
-    (plugin,) = found.failed
+    (plugin,) = found.failed_jobs
     assert "as parcels_a of parcels_a 1.2 has" in str(plugin.problem)
 
 
 def test_topics_of_a_package_are_listed(tmp_path: Path) -> None:
-    from headrace.kafka.job_topics import declared_sources
-
     Path("parcels_topics.py").write_text(
         "from headrace.kafka import TopicSpec\nscans = TopicSpec(name='scans', partitions=7)\n"
     )
     package(tmp_path, "parcels", "parcels_topics:scans", group="headrace.topics")
     sys.path.insert(0, str(tmp_path))
-    assert declared_sources()["scans"].partitions == 7
+    assert registry().things("topics")["scans"].partitions == 7
     assert "parcels_topics:scans" in CliRunner().invoke(app, ["plugins"]).output
 
 

@@ -11,12 +11,13 @@ import polars as pl
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.kafka.producer import Producer
 from headrace.kafka.topics import Topics
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from tests.spark.relocated import relocated
 
-from headrace.events import StopEvent, VehiclePosition
 from headrace.inprocess import Runner
 from headrace.time.instants import instant
-from headrace.transit.jobs import all_jobs
-from headrace.transit.simulator import Fleet
+from headrace_transit.jobs import all_jobs
+from headrace_transit.schemas import StopEvent, VehiclePosition
+from headrace_transit.simulator import Fleet
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

@@ -22,10 +22,10 @@ from tests.transit.reference import answer_of, distribution, rows_of
 from headrace.dev import EmbeddedBroker, GuardedProcess, ServerSettings
 from headrace.dev.jars import default_directory
 from headrace.dev.ports import accepts, free_port
-from headrace.events import VehiclePosition
 from headrace.time.instants import instant
-from headrace.transit.jobs import all_jobs
-from headrace.transit.simulator import Fleet
+from headrace_transit.jobs import all_jobs
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.simulator import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,13 +16,13 @@ import pytest
 from aiohttp import web
 from tests.enrich.routing import RoutingServer
 
-from headrace.events import VehiclePosition
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
-from headrace.transit.gtfs import TRIP
-from headrace.transit.routing import routing_service
 from headrace.windows import collect, count, tumbling
+from headrace_transit.gtfs import TRIP
+from headrace_transit.routing import routing_service
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

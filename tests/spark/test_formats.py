@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import Producer as PlainProducer
 
-from headrace.events import VehiclePosition
 from headrace.formats import header_time, json, text
 from headrace.inprocess import Runner
 from headrace.kafka.topics import DEAD_LETTERS
@@ -21,6 +20,7 @@ from headrace.time import bounded
 from headrace.time.instants import instant
 from headrace.windows import count, tumbling
 from headrace.windows import sum as total
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

@@ -13,7 +13,6 @@ import polars as pl
 import pytest
 
 from headrace.errors import BrokerError, FailedJobError
-from headrace.events import VehiclePosition
 from headrace.inprocess import Runner
 from headrace.kafka import Topics, TopicSpec, commit_spec
 from headrace.spark.checkpoint.continuity import BEGINNING
@@ -30,8 +29,9 @@ from headrace.spark.stages.slots import Slots
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
-from headrace.transit.simulator import Fleet
 from headrace.windows import count, latest, sliding, tumbling
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.simulator import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

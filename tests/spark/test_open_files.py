@@ -11,11 +11,12 @@ import polars as pl
 import psutil
 import pytest
 
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.kafka.producer import Producer
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

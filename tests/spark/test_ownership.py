@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.errors import BrokerError, HeadraceError, StateError
-from headrace.events import VehiclePosition
 from headrace.kafka import COMMITS, Consumer, FencedError, Producer, Topics, TopicSpec, commit_spec
 from headrace.spark.output import task_writer as apart
 from headrace.spark.output.delivery import Deliveries, author_name
@@ -22,6 +21,7 @@ from headrace.spark.stages.slots import Slots
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from headrace.dev import EmbeddedBroker

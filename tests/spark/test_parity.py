@@ -11,14 +11,14 @@ import pytest
 from headrace import sql
 from headrace.cep import Pattern
 from headrace.cep.measures import first, last
-from headrace.events import VehiclePosition
 from headrace.inprocess import Runner
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
-from headrace.transit.simulator import Fleet
 from headrace.windows import count, latest, session, sliding, tumbling
 from headrace.windows import max as highest
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.simulator import Fleet
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 
 from headrace.engine import MemorySegments
 from headrace.engine.group import Arrivals, Group, Seen
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.spark.source import kafka_source
 from headrace.spark.source.arrow_stage import ArrowStage
 from headrace.spark.source.kafka_source import KafkaPlan, KafkaStreamReader
 from headrace.spark.stages.shipping import Packed
 from headrace.stream import Job, Stream
 from headrace.stream.intake import timekeeping
+from headrace.stream.message_types import types_of
 from headrace.time import bounded
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -204,7 +206,7 @@ def test_a_partition_that_appears_is_known_from_the_batch_that_could_not_read_it
 
 
 def test_every_key_group_hears_of_a_new_partition_before_it_has_events() -> None:
-    stage = ArrowStage({JOB.name: JOB.pipeline}, 3, Codec(), known={})
+    stage = ArrowStage({JOB.name: JOB.pipeline}, 3, Codec(types_of([JOB])), known={})
     rows = stage(iter(()), 7 * SECOND, steady=6 * SECOND, added=[(TOPIC, 2), ("another", 0)])
     clocks = [json.loads(body) for body in rows.column("body").to_pylist()]
     assert rows.column("group").to_pylist() == [0, 1, 2]

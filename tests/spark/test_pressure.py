@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.kafka.producer import Producer
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

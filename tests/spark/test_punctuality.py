@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.events import VehiclePosition
 from headrace.spark.source.advice import Advice, AdviceFile
 from headrace.spark.source.batch_timing import Punctuality
 from headrace.spark.source.kafka_source import KafkaPlan, KafkaStreamReader
@@ -15,6 +14,7 @@ from headrace.spark.stages.shipping import Packed
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, session, sliding, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from pathlib import Path

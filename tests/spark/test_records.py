@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import PlanError
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.spark.output.records import Writer
 from headrace.stream import Job, Output, Stream
 from headrace.time import bounded
 from headrace.windows import count, top_k, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,17 +13,17 @@ import pytest
 
 from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import BrokerError, EnvironmentProblem, HeadraceError, JobError, PlanError, StateError
-from headrace.events import VehiclePosition
 from headrace.kafka import COMMITS, DEAD_LETTERS, Connection, Topics, TopicSpec
 from headrace.kafka.connection import AccessError
 from headrace.kafka.producer import ExpiredError, FencedError, TimeoutTooLongError
+from headrace.sinks.idempotency import idempotency_keys
 from headrace.spark.checkpoint.identity import claim, note
-from headrace.spark.output.idempotency import idempotency_keys
 from headrace.spark.run.failure import explain_failure
 from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

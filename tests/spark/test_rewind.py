@@ -16,12 +16,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headrace.errors import StateError
-from headrace.events import VehiclePosition
 from headrace.spark.checkpoint.continuity import read_progress
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

@@ -28,7 +28,6 @@ from tests.spark.conftest import Bench
 
 from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.dev.ports import free_port
-from headrace.events import VehiclePosition
 from headrace.kafka import Connection
 from headrace.kafka.connection import AccessError
 from headrace.spark.run.catchup import CatchUp
@@ -38,6 +37,7 @@ from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

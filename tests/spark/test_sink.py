@@ -232,6 +232,6 @@ def test_a_sink_that_is_not_open_says_so(place: Place) -> None:
 
 
 def _message() -> Any:
-    from headrace.events import VehiclePosition
+    from headrace_transit.schemas import VehiclePosition
 
     return VehiclePosition

@@ -18,10 +18,11 @@ import polars as pl
 import pytest
 
 from headrace.errors import ExitCode
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.kafka import Topics
 from headrace.kafka.producer import Producer
 from headrace.kafka.topics import TopicSpec
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from headrace.dev import EmbeddedBroker

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.errors import PlanError, StateError
-from headrace.events import VehiclePosition
 from headrace.kafka import Consumer, FencedError, Topics, TopicSpec, commit_spec
 from headrace.kafka.topics import dead_letter_spec, late_spec
 from headrace.spark.checkpoint.identity import claim
@@ -26,6 +25,7 @@ from headrace.spark.stages.slots import Slots
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
+from headrace.transit.simulator import Fleet
 
 from headrace.events import VehiclePosition
 from headrace.inprocess import Runner
@@ -15,7 +16,6 @@ from headrace.stream import Job, Stream
 from headrace.stream.job import Output
 from headrace.time import bounded
 from headrace.time.instants import instant
-from headrace.transit.simulator import Fleet
 from headrace.windows import count, tumbling
 from headrace.windows import sum as total
 

@@ -14,7 +14,6 @@ import pytest
 
 from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import BrokerError
-from headrace.events import VehiclePosition
 from headrace.inprocess import Runner
 from headrace.kafka import COMMITS, Consumer, FencedError, Topics, TopicSpec, TransactionalProducer, commit_spec
 from headrace.kafka.producer import ExpiredError, TimeoutTooLongError
@@ -30,8 +29,9 @@ from headrace.spark.stages.slots import Slots
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
-from headrace.transit.simulator import Fleet
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.simulator import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,12 +11,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from tests.transit.reference import answer_of, distribution, rows_of
 
-from headrace.events import VehiclePosition
 from headrace.kafka.topics import DEAD_LETTERS
 from headrace.spark.output.committed_offsets import group_of
 from headrace.time.instants import instant
-from headrace.transit.jobs import all_jobs
-from headrace.transit.simulator import Fleet
+from headrace_transit.jobs import all_jobs
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.simulator import Fleet
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

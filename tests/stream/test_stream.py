@@ -11,7 +11,6 @@ import pytest
 
 from headrace import formats
 from headrace.errors import JobError, PlanError
-from headrace.events import VehiclePosition
 from headrace.formats.envelope import EnvelopeFormat
 from headrace.inprocess import Runner, run
 from headrace.stream import Job, Output, Stream
@@ -26,6 +25,7 @@ from headrace.windows import (
     sum,  # noqa: A004
     tumbling,
 )
+from headrace_transit.schemas import VehiclePosition
 
 COLUMNS = {"vehicle": pl.String, "speed": pl.Int64}
 

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from headrace.errors import PlanError
-from headrace.transit.simulator import Arrivals, Disorder, Fleet
-from headrace.transit.simulator.disorder import Roads, Stalls
+from headrace_transit.simulator import Arrivals, Disorder, Fleet
+from headrace_transit.simulator.disorder import Roads, Stalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable

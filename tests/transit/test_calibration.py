@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from headrace.transit.simulator import Disorder, Fleet
-from headrace.transit.simulator.calibration import REFERENCE, Lateness, read_lags, simulated_lags
-from headrace.transit.simulator.service import EVENTS_PER_SECOND, needed
+from headrace_transit.simulator import Disorder, Fleet
+from headrace_transit.simulator.calibration import REFERENCE, Lateness, read_lags, simulated_lags
+from headrace_transit.simulator.service import EVENTS_PER_SECOND, needed
 
 SHARED = Path(os.environ.get("HEADRACE_SHARED") or Path(__file__).resolve().parents[2].parent / "shared")
 LAGS = SHARED / "data" / "hsl" / "reference" / "ingestion_lag.csv.gz"

@@ -10,17 +10,17 @@ import pytest
 
 from headrace import sql
 from headrace.cep.measures import last
-from headrace.events import VehiclePosition
 from headrace.inprocess import Runner
 from headrace.stream import Stream
 from headrace.time import bounded
-from headrace.transit.jobs import all_jobs
-from headrace.transit.jobs.emergency_stop_pattern import emergency_stop
-from headrace.transit.jobs.emergency_stop_sql import QUERY
-from headrace.transit.simulator import Fleet
-from headrace.transit.simulator.arrivals import Arrivals
-from headrace.transit.simulator.disorder import Disorder
-from headrace.transit.topics import VEHICLE_POSITIONS
+from headrace_transit.jobs import all_jobs
+from headrace_transit.jobs.emergency_stop_pattern import emergency_stop
+from headrace_transit.jobs.emergency_stop_sql import QUERY
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.simulator import Fleet
+from headrace_transit.simulator.arrivals import Arrivals
+from headrace_transit.simulator.disorder import Disorder
+from headrace_transit.topics import VEHICLE_POSITIONS
 
 PATTERN, SQL = "emergency-stop-pattern", "emergency-stop-sql"
 #: Reports overtake each other, by less than the second that the jobs wait for them, and some come twice.

@@ -9,12 +9,13 @@ import polars as pl
 import pytest
 
 from headrace.errors import BrokerError, PlanError
-from headrace.events import Codec, StopEvent, VehiclePosition
+from headrace.events import Codec
 from headrace.kafka import Connection, Topics, TopicSpec
-from headrace.transit.simulator import Arrivals, Disorder, Fleet
-from headrace.transit.simulator.feed import Feed, FeedReport, simulate
-from headrace.transit.simulator.writers import EventWriter
-from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
+from headrace_transit.schemas import StopEvent, VehiclePosition
+from headrace_transit.simulator import Arrivals, Disorder, Fleet
+from headrace_transit.simulator.feed import Feed, FeedReport, simulate
+from headrace_transit.simulator.writers import EventWriter
+from headrace_transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

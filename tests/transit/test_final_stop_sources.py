@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from headrace.config import Settings, TransitSettings
+from headrace.config import Settings
 from headrace.inprocess import Runner
-from headrace.transit import simulated_gtfs
-from headrace.transit.jobs import all_jobs
-from headrace.transit.simulated_gtfs import write_feed
-from headrace.transit.simulator.helsinki import helsinki
+from headrace_transit import simulated_gtfs
+from headrace_transit.jobs import all_jobs
+from headrace_transit.settings import TransitSettings
+from headrace_transit.simulated_gtfs import write_feed
+from headrace_transit.simulator.helsinki import helsinki
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +78,7 @@ def test_without_a_timetable_the_simulated_fleet_has_its_own() -> None:
 
 
 def test_with_a_timetable_every_vehicle_is_looked_up_and_blanks_around_its_route_do_not_matter(tmp_path: Path) -> None:
-    settings = Settings(transit=TransitSettings(gtfs=write_feed(tmp_path / "feed")))
+    settings = Settings(sections=(TransitSettings(gtfs=write_feed(tmp_path / "feed")),))
     vehicles, counts = run(reports(next_stop="1111428", route=helsinki().paths[0].route + "  "), settings)
     assert vehicles == 1
     assert counts["final_stop.found"] == 10

@@ -13,10 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import ConfigError
-from headrace.events import Codec, StopEvent, VehiclePosition
+from headrace.events import Codec
 from headrace.ingest import Cause, RawMessage
-from headrace.transit.hfp import AT_STOPS, ELSEWHERE, HfpProcessor, HfpSettings, Place, parse_topic
-from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
+from headrace_transit.hfp import AT_STOPS, ELSEWHERE, HfpProcessor, HfpSettings, Place, parse_topic
+from headrace_transit.schemas import StopEvent, VehiclePosition
+from headrace_transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 SHARED = Path(os.environ.get("HEADRACE_SHARED", Path(__file__).resolve().parents[2].parent / "shared"))
 DUMPS = sorted((SHARED / "data" / "hsl").glob("*/*.dump"))

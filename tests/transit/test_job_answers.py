@@ -13,14 +13,15 @@ import polars as pl
 import pytest
 from tests.transit import answers
 
-from headrace.config import Settings, TransitSettings
+from headrace.config import Settings
 from headrace.ingest import RawMessage
 from headrace.inprocess import Runner
-from headrace.transit.hfp import HfpProcessor, HfpSettings
-from headrace.transit.jobs import all_jobs
-from headrace.transit.simulator import Fleet
-from headrace.transit.simulator.helsinki import PLACES, helsinki
-from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
+from headrace_transit.hfp import HfpProcessor, HfpSettings
+from headrace_transit.jobs import all_jobs
+from headrace_transit.settings import TransitSettings
+from headrace_transit.simulator import Fleet
+from headrace_transit.simulator.helsinki import PLACES, helsinki
+from headrace_transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from headrace.stream import Job
@@ -90,7 +91,7 @@ class World:
         return self._ends.get(exact, self._ends.get(exact[:2]))
 
     def job(self, name: str, **settings: Any) -> Job:
-        chosen = Settings(transit=TransitSettings(gtfs=self.feed, **settings))
+        chosen = Settings(sections=(TransitSettings(gtfs=self.feed, **settings),))
         return all_jobs(chosen)[name]
 
 
@@ -212,7 +213,7 @@ def test_delay_distribution_of_many_arrivals(method: str) -> None:
     whole = rows.with_columns(
         pl.lit(None, kind).alias(name) for name, kind in schema.items() if name not in rows.columns
     )
-    job = all_jobs(Settings(transit=TransitSettings(delay_quantiles=method)))["delay-distribution"]
+    job = all_jobs(Settings(sections=(TransitSettings(delay_quantiles=method),)))["delay-distribution"]
     found, _ = over(job, cut(whole.sort("event_time"), 30))
     assert found["arrivals"].max() > 1000
     compare_delays(found, answers.delays(whole), method)

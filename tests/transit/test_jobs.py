@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.transit.reference import Answer, Watched, answer_of, distribution, rows_of
 
 from headrace.inprocess import Runner
-from headrace.transit.jobs import all_jobs
-from headrace.transit.simulator import Arrivals, Disorder, Fleet
-from headrace.transit.topics import topics
+from headrace_transit.jobs import all_jobs
+from headrace_transit.simulator import Arrivals, Disorder, Fleet
+from headrace_transit.topics import topics
 
 if TYPE_CHECKING:
     from headrace.stream import Job

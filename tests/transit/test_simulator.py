@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from headrace.errors import PlanError
 from headrace.geo import distance
-from headrace.transit.simulator import POSITION_SCHEMA, STOP_SCHEMA, Fleet
-from headrace.transit.simulator.helsinki import helsinki
-from headrace.transit.simulator.milestones import EVENTS, STOP_EVENTS
-from headrace.transit.simulator.network import Line, Network
-from headrace.transit.simulator.service import needed
+from headrace_transit.simulator import POSITION_SCHEMA, STOP_SCHEMA, Fleet
+from headrace_transit.simulator.helsinki import helsinki
+from headrace_transit.simulator.milestones import EVENTS, STOP_EVENTS
+from headrace_transit.simulator.network import Line, Network
+from headrace_transit.simulator.service import needed
 
 VEHICLES = 200
 START = datetime(2025, 9, 1, 5, tzinfo=UTC)

@@ -12,11 +12,11 @@ import pytest
 
 from headrace.errors import ConfigError
 from headrace.ingest import Cause
-from headrace.transit.hfp import HfpProcessor, HfpSettings
-from headrace.transit.hfp_writer import write
-from headrace.transit.simulator import Arrivals, Fleet
-from headrace.transit.simulator_connector import SimulatorConnector, SimulatorSettings
-from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
+from headrace_transit.hfp import HfpProcessor, HfpSettings
+from headrace_transit.hfp_writer import write
+from headrace_transit.simulator import Arrivals, Fleet
+from headrace_transit.simulator_connector import SimulatorConnector, SimulatorSettings
+from headrace_transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from headrace.ingest import Processed, RawMessage

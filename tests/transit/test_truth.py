@@ -16,12 +16,12 @@ from headrace.cli.main import app
 from headrace.errors import ConfigError, EnvironmentProblem, ExitCode
 from headrace.events import Codec
 from headrace.ingest.recording import Recording
-from headrace.transit.hfp import HfpProcessor
-from headrace.transit.simulator import Arrivals, Disorder, Fleet, TruthFile, read_truth
-from headrace.transit.simulator.milestones import EVENTS
-from headrace.transit.simulator.writers import EventWriter
-from headrace.transit.simulator_connector import SimulatorConnector, SimulatorSettings
-from headrace.transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
+from headrace_transit.hfp import HfpProcessor
+from headrace_transit.simulator import Arrivals, Disorder, Fleet, TruthFile, read_truth
+from headrace_transit.simulator.milestones import EVENTS
+from headrace_transit.simulator.writers import EventWriter
+from headrace_transit.simulator_connector import SimulatorConnector, SimulatorSettings
+from headrace_transit.topics import STOP_EVENTS, VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,10 @@ import polars as pl
 import pytest
 from benchmarks.late_share import few_wrong_clocks, late_rows, whole_fleet
 
-from headrace.config import Settings, TransitSettings
-from headrace.transit.jobs import all_jobs
-from headrace.transit.topics import VEHICLE_POSITIONS
+from headrace.config import Settings
+from headrace_transit.jobs import all_jobs
+from headrace_transit.settings import TransitSettings
+from headrace_transit.topics import VEHICLE_POSITIONS
 
 ON_POSITIONS = ["emergency-stop-pattern", "emergency-stop-sql", "flow-direction", "vehicle-distribution"]
 
@@ -29,7 +30,7 @@ def test_in_a_whole_fleet_only_reports_that_were_under_way_for_long_are_late(nam
 
 
 def test_the_bound_can_be_widened() -> None:
-    job = all_jobs(Settings(transit=TransitSettings(clock_tolerance_ms=86_400_000)))["emergency-stop-pattern"]
+    job = all_jobs(Settings(sections=(TransitSettings(clock_tolerance_ms=86_400_000),)))["emergency-stop-pattern"]
     read, late = late_rows(job, few_wrong_clocks(seconds=15))
     assert late > read * 0.8, "a tolerance of a day is the behaviour without the bound"
 

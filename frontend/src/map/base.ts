@@ -13,25 +13,18 @@ export const FIRST_LABEL = "label-stop";
 
 const ATTRIBUTION = "Land © OpenStreetMap contributors (ODbL)";
 
-const COLOURS: Record<Theme, Record<"sea" | "land" | "shore" | "name" | "halo" | "stop" | "bus" | "tram" | "metro" | "train" | "ferry", string>> = {
-  light: {
-    sea: "#cddde6", land: "#f4f3ee", shore: "#a9c0cc", name: "#4a5560", halo: "#f8f7f3", stop: "#7d8791",
-    bus: "#9db4cf", tram: "#9cc3a5", metro: "#e2b48c", train: "#b9a8cf", ferry: "#8fbccb",
-  },
-  dark: {
-    sea: "#0a121d", land: "#161f2c", shore: "#2b3a4c", name: "#a9b4c0", halo: "#101823", stop: "#5d6b7b",
-    bus: "#33475f", tram: "#2f5140", metro: "#5f4a35", train: "#4a3f60", ferry: "#2c505c",
-  },
+const COLOURS: Record<Theme, Record<"sea" | "land" | "shore" | "name" | "halo" | "stop", string>> = {
+  light: { sea: "#cddde6", land: "#f4f3ee", shore: "#a9c0cc", name: "#4a5560", halo: "#f8f7f3", stop: "#7d8791" },
+  dark: { sea: "#0a121d", land: "#161f2c", shore: "#2b3a4c", name: "#a9b4c0", halo: "#101823", stop: "#5d6b7b" },
+};
+
+/** The colours that a line of the network may ask for by its number. */
+const LINES: Record<Theme, readonly [string, string, string, string, string]> = {
+  light: ["#9db4cf", "#9cc3a5", "#e2b48c", "#b9a8cf", "#8fbccb"],
+  dark: ["#33475f", "#2f5140", "#5f4a35", "#4a3f60", "#2c505c"],
 };
 
 const FONT = ["system-ui", "sans-serif"];
-
-/** Towns by which people find their way; places are approximate, written by hand. */
-const TOWNS: readonly [name: string, longitude: number, latitude: number, rank: number][] = [
-  ["Helsinki", 24.941, 60.17, 1], ["Espoo", 24.656, 60.206, 2], ["Vantaa", 25.04, 60.294, 2], ["Tallinn", 24.753, 59.437, 1],
-  ["Kerava", 25.105, 60.403, 3], ["Järvenpää", 25.09, 60.474, 3], ["Tuusula", 25.03, 60.403, 3], ["Sipoo", 25.27, 60.377, 3],
-  ["Kirkkonummi", 24.44, 60.123, 3], ["Porvoo", 25.665, 60.393, 3], ["Nurmijärvi", 24.807, 60.464, 3],
-];
 
 const kind = (name: string): ExpressionSpecification => ["==", ["get", "kind"], name];
 
@@ -41,16 +34,13 @@ export const NO_NETWORK: GeoJSON.FeatureCollection = { type: "FeatureCollection"
 export function baseStyle(theme: Theme, network: GeoJSON.FeatureCollection): StyleSpecification {
   const colour = COLOURS[theme];
   const label = { "text-color": colour.name, "text-halo-color": colour.halo, "text-halo-width": 1.4 };
-  const mode: ExpressionSpecification = [
-    "match", ["get", "mode"],
-    "tram", colour.tram, "metro", colour.metro, "train", colour.train, "ferry", colour.ferry, colour.bus,
-  ];
+  const [usual, ...others] = LINES[theme];
+  const line: ExpressionSpecification = ["match", ["get", "colour"], 1, others[0], 2, others[1], 3, others[2], 4, others[3], usual];
   return {
     version: 8,
     name: "Headrace",
     sources: {
       land: { type: "geojson", data: new URL(landUrl, document.baseURI).href, attribution: ATTRIBUTION, tolerance: 0.2 },
-      towns: { type: "geojson", data: towns() },
       [NETWORK]: { type: "geojson", data: network },
     },
     layers: [
@@ -61,7 +51,7 @@ export function baseStyle(theme: Theme, network: GeoJSON.FeatureCollection): Sty
         id: "lines", type: "line", source: NETWORK, filter: kind("line"),
         layout: { "line-join": "round", "line-cap": "round" },
         paint: {
-          "line-color": mode,
+          "line-color": line,
           "line-width": ["interpolate", ["linear"], ["zoom"], 8, 0.6, 11, 1.3, 15, 3],
           "line-opacity": 0.85,
         },
@@ -84,8 +74,8 @@ export function baseStyle(theme: Theme, network: GeoJSON.FeatureCollection): Sty
         paint: label,
       },
       {
-        id: "label-town", type: "symbol", source: "towns",
-        filter: ["any", ["<=", ["get", "rank"], 2], [">=", ["zoom"], 9.5]],
+        id: "label-town", type: "symbol", source: NETWORK,
+        filter: ["all", kind("town"), ["any", ["<=", ["get", "rank"], 2], [">=", ["zoom"], 9.5]]],
         layout: {
           "text-field": ["get", "name"], "text-font": FONT, "symbol-sort-key": ["get", "rank"],
           "text-size": ["match", ["get", "rank"], 1, 15, 2, 13, 11.5],
@@ -94,16 +84,5 @@ export function baseStyle(theme: Theme, network: GeoJSON.FeatureCollection): Sty
         paint: { ...label, "text-opacity": ["interpolate", ["linear"], ["zoom"], 12, 1, 13.5, 0] },
       },
     ],
-  };
-}
-
-function towns(): GeoJSON.FeatureCollection {
-  return {
-    type: "FeatureCollection",
-    features: TOWNS.map(([name, longitude, latitude, rank]) => ({
-      type: "Feature",
-      properties: { name, rank },
-      geometry: { type: "Point", coordinates: [longitude, latitude] },
-    })),
   };
 }

@@ -74,7 +74,7 @@ export class MapView {
       bearing: view.bearing,
       pitch: view.pitch,
       maxPitch: 60,
-      minZoom: 2,
+      minZoom: 1,
       maxZoom: 19,
       // Nobody reads stops' names while the map turns: no fading saves frames on small machines.
       fadeDuration: 150,
@@ -157,6 +157,16 @@ export class MapView {
     const place = placeOf(entry);
     if (place === null) return;
     this.map.flyTo({ center: [place[0], place[1]], zoom: Math.max(this.map.getZoom(), 14), duration: 1200 });
+  }
+
+  /** Show everything that is drawn; false if there is nothing yet. */
+  showAll(): boolean {
+    const places = this.app.layers.peek().flatMap(({ results }) => [...results.entries()].map(placeOf).filter((place) => place !== null));
+    if (places.length === 0) return false;
+    const [east, north] = [places.map((place) => place[0]), places.map((place) => place[1])];
+    const [least, greatest] = [(values: number[]) => values.reduce((one, two) => Math.min(one, two)), (values: number[]) => values.reduce((one, two) => Math.max(one, two))];
+    this.map.fitBounds([least(east), least(north), greatest(east), greatest(north)], { padding: 60, maxZoom: 13, animate: false });
+    return true;
   }
 
   /** Tilt the map when cells stand up, and lay it flat again. */

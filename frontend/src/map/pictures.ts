@@ -68,6 +68,9 @@ export class Painter {
         return this.points(layer, looks);
       case "table":
       case "chart":
+      case "bars":
+      case "series":
+      case "number":
         return { layers: [], domain: null, drawn: [], left: 0 };
     }
   }

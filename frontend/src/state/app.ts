@@ -6,7 +6,7 @@ import { batch, computed, effect, type ReadonlySignal, type Signal, signal } fro
 
 import { SEQUENTIAL, type ScaleName } from "../colour";
 import type { Changes, Config, Declaration, Hello, Pipeline, Shown, Snapshot, Status } from "../protocol";
-import { isPlaced } from "../protocol";
+import { cardViews, isOnMap, isPlaced } from "../protocol";
 import type { Page, Permalink, Selection } from "../permalink";
 import { NOWHERE_KNOWN, type Places } from "../map/places";
 import { ServerClock } from "./clock";
@@ -49,7 +49,12 @@ export class App implements Listener {
   readonly state: Signal<Status | null> = signal(null);
   readonly work: Signal<Pipeline | null> = signal(null);
   readonly troubles: Signal<readonly string[]> = signal([]);
-  readonly page: Signal<Page>;
+  /** The page that was asked for; null: the first that there is something on. */
+  readonly asked: Signal<Page | null>;
+  /** The job whose page is shown; null: the first. */
+  readonly job: Signal<string | null>;
+  /** The edge of that job's graph whose rows are shown. */
+  readonly edge: Signal<string | null>;
   readonly selection: Signal<Selection | null>;
   readonly choices: Signal<ReadonlyMap<string, Choice>>;
   /** Grows when results of any job have changed. */
@@ -61,7 +66,9 @@ export class App implements Listener {
   private untouched: boolean;
 
   constructor(link: Permalink) {
-    this.page = signal(link.page);
+    this.asked = signal(link.page);
+    this.job = signal(link.job);
+    this.edge = signal(link.edge);
     this.selection = signal(link.selection);
     this.untouched = link.layers === null;
     const high = new Set(link.high);
@@ -69,6 +76,20 @@ export class App implements Listener {
       new Map([...(link.layers ?? [])].map(([job, value]) => [job, { on: true, value, high: high.has(job) }])),
     );
   }
+
+  /** Whether any job has a place on a map; null while the jobs are not known. */
+  readonly hasMap: ReadonlySignal<boolean | null> = computed(() => this.declared.value?.some(isOnMap) ?? null);
+
+  /** The page that is shown; null while it depends on jobs that are not known yet. */
+  readonly page: ReadonlySignal<Page | null> = computed(() => {
+    const [asked, hasMap] = [this.asked.value, this.hasMap.value];
+    if (asked !== null && asked !== "map") return asked;
+    if (hasMap === null) return null;
+    return hasMap ? "map" : "board";
+  });
+
+  /** The job whose page is shown: the one that was asked for, or the first. */
+  readonly jobShown: ReadonlySignal<string | null> = computed(() => this.job.value ?? this.declared.value?.[0]?.run ?? null);
 
   /** The layers that are on, in the order of the declarations. */
   readonly layers: ReadonlySignal<readonly Layer[]> = computed(() => {
@@ -119,7 +140,9 @@ export class App implements Listener {
   /** Go where an address says, as far as it says anything. */
   follow(link: Permalink): void {
     batch(() => {
-      this.page.value = link.page;
+      this.asked.value = link.page;
+      this.job.value = link.job;
+      this.edge.value = link.edge;
       this.selection.value = link.selection;
       if (link.layers !== null) {
         const high = new Set(link.high);
@@ -131,8 +154,27 @@ export class App implements Listener {
     });
   }
 
-  /** The jobs whose results are needed. */
-  readonly wanted: ReadonlySignal<readonly string[]> = computed(() => this.layers.value.map((layer) => layer.declaration.job));
+  open(page: Page, job: string | null = null): void {
+    batch(() => {
+      this.asked.value = page;
+      if (job !== null && job !== this.job.value) {
+        this.job.value = job;
+        this.edge.value = null;
+      }
+      // What was selected belongs to the page that is left.
+      if (page !== "map") this.selection.value = null;
+    });
+  }
+
+  /** The jobs whose results are needed: those of the page that is shown. */
+  readonly wanted: ReadonlySignal<readonly string[]> = computed(() => {
+    const declared = this.declared.value ?? [];
+    const cards = declared.filter((each) => cardViews(each).length > 0);
+    const names = (some: readonly Declaration[]): string[] => some.map((each) => each.job);
+    if (this.page.value === "board") return names(cards);
+    if (this.page.value === "job") return names(cards.filter((each) => each.run === this.jobShown.value));
+    return this.layers.value.map((layer) => layer.declaration.job);
+  });
 
   /** What the address should say about layers; null while the viewer has chosen nothing. */
   chosenLayers(): { layers: ReadonlyMap<string, string | null> | null; high: string[] } {

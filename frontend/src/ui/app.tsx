@@ -3,17 +3,18 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 import * as format from "../format";
 import { MapView } from "../map/mapview";
-import type { View } from "../permalink";
-import type { SeriesName } from "../protocol";
+import type { Page, View } from "../permalink";
 import type { App } from "../state/app";
 import { dependsOn } from "../state/depends";
 import { choice, choose, type ThemeChoice } from "../theme";
-import { Sparkline } from "./chart";
+import { BoardPage } from "./board";
 import { cardCount, Dock } from "./dock";
+import { JobPage } from "./job";
 import { Layers } from "./layers";
 import { Notices } from "./notices";
 import { PipelinePage } from "./pipeline";
 import { Tooltip } from "./tooltip";
+import { Vitals } from "./vitals";
 
 export interface MapSettings {
   readonly view: View;
@@ -23,20 +24,49 @@ export interface MapSettings {
 export function Root(props: { app: App; settings: MapSettings; onMap: (view: MapView) => void }) {
   const { app } = props;
   const page = app.page.value;
+  useEscape(() => {
+    if (app.page.peek() !== "map") app.select(null);
+  });
   return (
     <>
-      <a class="skip" href="#layers" onClick={(event) => { skip(event); }}>Skip to the layers</a>
+      <a class="skip" href="#content" onClick={(event) => { skip(event); }}>Skip to the content</a>
       <TopBar app={app} />
-      <MapPage {...props} hidden={page !== "map"} />
+      {/* Once drawn, the map stays: it is dear to make. */}
+      {app.hasMap.value === true && <MapPage {...props} hidden={page !== "map"} />}
+      {page === null && <BeginningPage app={app} />}
+      {page === "board" && <BoardPage app={app} />}
+      {page === "job" && <JobPage app={app} />}
       {page === "pipeline" && <PipelinePage app={app} />}
     </>
+  );
+}
+
+function useEscape(close: () => void): void {
+  useEffect(() => {
+    const listen = (event: KeyboardEvent): void => {
+      if (event.key === "Escape") close();
+    };
+    window.addEventListener("keydown", listen);
+    return () => {
+      window.removeEventListener("keydown", listen);
+    };
+  }, []);
+}
+
+/** Before the server has said what there is to see. */
+function BeginningPage({ app }: { app: App }) {
+  return (
+    <main class="board" id="content" tabIndex={-1}>
+      <h1 class="unseen">Headrace</h1>
+      <Notices app={app} />
+    </main>
   );
 }
 
 /** The address after `#` belongs to the permalink: move the focus without it. */
 function skip(event: Event): void {
   event.preventDefault();
-  document.getElementById("layers")?.focus();
+  (document.querySelector<HTMLElement>("main:not([hidden]) #layers") ?? document.querySelector<HTMLElement>("main:not([hidden])"))?.focus();
 }
 
 function TopBar({ app }: { app: App }) {
@@ -51,7 +81,9 @@ function TopBar({ app }: { app: App }) {
         <span>{app.config.value?.title ?? "Headrace"}</span>
       </span>
       <nav aria-label="Pages">
-        <PageButton app={app} page="map" text="Map" />
+        {app.hasMap.value === true && <PageButton app={app} page="map" text="Map" />}
+        <PageButton app={app} page="board" text="Board" />
+        <PageButton app={app} page="job" text="Steps" />
         <PageButton app={app} page="pipeline" text="Pipeline" alarm={wrong} />
       </nav>
       <LinkState app={app} />
@@ -60,13 +92,13 @@ function TopBar({ app }: { app: App }) {
   );
 }
 
-function PageButton({ app, page, text, alarm = 0 }: { app: App; page: "map" | "pipeline"; text: string; alarm?: number }) {
+function PageButton({ app, page, text, alarm = 0 }: { app: App; page: Page; text: string; alarm?: number }) {
   return (
     <button
       type="button"
       class="tab"
       aria-current={app.page.value === page ? "page" : undefined}
-      onClick={() => { app.page.value = page; }}
+      onClick={() => { app.open(page); }}
     >
       {text}
       {alarm > 0 && <span class="alarm">{alarm}<span class="unseen"> {alarm === 1 ? "problem" : "problems"}</span></span>}
@@ -150,17 +182,11 @@ function MapPage(props: { app: App; settings: MapSettings; hidden: boolean; onMa
     if (selection !== null) setSheet("details");
   }, [selection]);
 
-  useEffect(() => {
-    const close = (event: KeyboardEvent): void => {
-      if (event.key !== "Escape") return;
-      if (app.selection.value !== null) app.select(null);
-      else setSheet(null);
-    };
-    window.addEventListener("keydown", close);
-    return () => {
-      window.removeEventListener("keydown", close);
-    };
-  }, []);
+  useEscape(() => {
+    if (app.page.peek() !== "map") return;
+    if (app.selection.peek() !== null) app.select(null);
+    else setSheet(null);
+  });
 
   const toggle = (which: Sheet): void => {
     setSheet((open) => (open === which ? null : which));
@@ -191,27 +217,4 @@ function MapPage(props: { app: App; settings: MapSettings; hidden: boolean; onMa
 
 function canDraw(): boolean {
   return document.createElement("canvas").getContext("webgl2") !== null;
-}
-
-const VITALS: readonly (readonly [SeriesName, string])[] = [
-  ["events", "events/s"],
-  ["results", "results/s"],
-  ["late", "late/s"],
-  ["dead_letters", "dead letters/s"],
-];
-
-/** The pulse of the pipeline in four small curves. */
-function Vitals({ app }: { app: App }) {
-  const points = app.curves.points.value;
-  if (points.length === 0) return null;
-  return (
-    <dl class="vitals" aria-label="The pipeline now">
-      {VITALS.map(([name, text]) => (
-        <div key={name} data-series={name}>
-          <dt>{text}</dt>
-          <dd>{format.number(points.at(-1)?.[name])}<Sparkline values={points.map((point) => point[name])} /></dd>
-        </div>
-      ))}
-    </dl>
-  );
 }

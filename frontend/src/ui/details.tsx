@@ -1,6 +1,6 @@
 /** One entry in words: its value, its other columns, its window and its age. */
 import * as format from "../format";
-import type { Places } from "../map/places";
+import { NOWHERE_KNOWN, type Places } from "../map/places";
 import { type Declaration, isPlaced } from "../protocol";
 import { type Entry, valueOf } from "../state/results";
 
@@ -61,4 +61,12 @@ export function nameOf(declaration: Declaration, entry: Entry, now: number, plac
   const texts = labels.map((label) => format.value(valueOf(entry, label), "text", now)).filter((text) => text !== format.UNKNOWN);
   if (texts.length > 0) return texts.join(" · ");
   return (isPlaced(declaration.kind) ? places.of(entry) : null) ?? entry.key;
+}
+
+/** What an entry is called among others of its job: its labels, or the values of its keys. */
+export function keyName(declaration: Declaration, entry: Entry, now: number): string {
+  const name = nameOf(declaration, entry, now, NOWHERE_KNOWN);
+  if (name !== entry.key) return name;
+  const values = declaration.keys.map((key) => format.value(valueOf(entry, key), typeOf(declaration, key), now));
+  return values.length > 0 && values.every((value) => value !== format.UNKNOWN) ? values.join(" · ") : entry.key;
 }

@@ -1,34 +1,26 @@
 /** The list of layers: one per job, switched on and off, each with its legend, its choices and its state. */
 import { useId } from "preact/hooks";
 
-import { number, quantity } from "../format";
+import { quantity } from "../format";
 import type { MapView } from "../map/mapview";
-import { type Declaration, isPlaced, type JobStatus } from "../protocol";
+import { type Declaration, isPlaced } from "../protocol";
 import type { App, Layer } from "../state/app";
 import { dependsOn } from "../state/depends";
 import { type Entry, numberOf } from "../state/results";
+import { StateBadge } from "./badge";
 import { nameOf } from "./details";
 import { Legend } from "./legend";
-
-const STATES: Record<string, string> = {
-  waiting: "waiting",
-  live: "live",
-  silent: "silent",
-  stopped: "stopped",
-  failed: "failed",
-  missing: "no topic",
-};
 
 export function Layers({ app, view }: { app: App; view: MapView | null }) {
   const declared = app.declared.value;
   if (declared === null) return <p class="hint">Asking the server what there is to see …</p>;
-  if (declared.length === 0) return <p class="hint">The server knows no job. Start one: headrace run vehicle-distribution.</p>;
+  if (declared.length === 0) return <p class="hint">The server knows no job. Write one and start it: headrace new, headrace dev.</p>;
   const placed = declared.filter((each) => isPlaced(each.kind));
   const others = declared.filter((each) => !isPlaced(each.kind));
   return (
     <div class="layers">
       <LayerList title="On the map" declarations={placed} app={app} view={view} />
-      <LayerList title="Tables and charts" declarations={others} app={app} view={view} />
+      <LayerList title="Cards beside it" declarations={others} app={app} view={view} />
     </div>
   );
 }
@@ -82,22 +74,11 @@ function LayerRow({ declaration, app, view }: { declaration: Declaration; app: A
   );
 }
 
-function StateBadge({ id, status }: { id: string; status: JobStatus | undefined }) {
-  const state = status?.state ?? "waiting";
-  const text = state === "live" ? number(status?.entries) : (STATES[state] ?? state);
-  return (
-    <span id={id} class="badge" data-state={state} title={state === "live" ? "entries shown" : (status?.text ?? "")}>
-      {text}
-      {state === "live" && <span class="unseen"> entries, live</span>}
-    </span>
-  );
-}
-
 function Choices({ app, layer, view }: { app: App; layer: Layer; view: MapView | null }) {
   const { declaration, shown, choice } = layer;
   const { job, kind, values, title } = declaration;
   const name = useId();
-  const several = values.length > 1 && kind !== "chart" && kind !== "table";
+  const several = values.length > 1 && isPlaced(kind);
   if (!several && kind !== "cells") return null;
   return (
     <div class="choices">

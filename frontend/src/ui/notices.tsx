@@ -50,11 +50,13 @@ export function noticesOf(app: App): Notice[] {
 const SEVERITY: Record<string, Notice["severity"]> = { missing: "info", failed: "error" };
 
 function jobNotices(app: App): Notice[] {
-  const layers = app.layers.value;
-  if (app.declared.value !== null && app.declared.value.length > 0 && layers.length === 0) {
+  const page = app.page.value;
+  const wanted = app.wanted.value;
+  if (page === "map" && wanted.length === 0 && (app.declared.value ?? []).length > 0) {
     return [{ id: "none", severity: "info", text: "No layer is switched on. Choose one in the list of layers." }];
   }
-  const states = layers.map(({ declaration }) => ({ declaration, status: app.state.value?.jobs.get(declaration.job) }));
+  const shown = (app.declared.value ?? []).filter((declaration) => wanted.includes(declaration.job));
+  const states = shown.map((declaration) => ({ declaration, status: app.state.value?.jobs.get(declaration.job) }));
   const wrong = states.filter(({ status }) => status !== undefined && ["failed", "stopped", "silent", "missing"].includes(status.state));
   const found = wrong.map(({ declaration, status }): Notice => {
     const text = status?.text ?? "";

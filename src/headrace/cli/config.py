@@ -15,29 +15,26 @@ if TYPE_CHECKING:
 
 
 def _shown(settings: Settings, key: str) -> object:
-    from headrace.config import KEYS
-
     value = settings.value(key)
-    if KEYS[key].is_secret:
+    if settings.keys[key].is_secret:
         return None if value is None else "********"
     if key == "broker.data_directory":
         value = settings.broker_directory
     elif key == "spark.checkpoint_directory":
         value = settings.checkpoint_directory
-    return str(value) if KEYS[key].is_path and value is not None else value
+    return str(value) if settings.keys[key].is_path and value is not None else value
 
 
-def _keys(pattern: str | None) -> list[str]:
-    from headrace.config import KEYS, SECTIONS
-
-    found = [key for key in KEYS if pattern is None or key == pattern or key.startswith(f"{pattern}.")]
+def _keys(settings: Settings, pattern: str | None) -> list[str]:
+    found = [key for key in settings.keys if pattern is None or key == pattern or key.startswith(f"{pattern}.")]
     if not found:
         import difflib
 
-        close = difflib.get_close_matches(str(pattern), [*SECTIONS, *KEYS], n=1)
+        sections = list(dict.fromkeys(key.partition(".")[0] for key in settings.keys))
+        close = difflib.get_close_matches(str(pattern), [*sections, *settings.keys], n=1)
         raise ConfigError(
             f"there is no setting or section {pattern!r}",
-            hint=(f"Did you mean {close[0]}? " if close else "") + f"Sections: {', '.join(SECTIONS)}.",
+            hint=(f"Did you mean {close[0]}? " if close else "") + f"Sections: {', '.join(sections)}.",
         )
     return found
 
@@ -50,10 +47,8 @@ def config(
     json: Json = False,
 ) -> None:
     """Show the settings in effect and where each came from."""
-    from headrace.config import KEYS
-
     settings = Globals.of(ctx).settings()
-    keys = _keys(key)
+    keys = _keys(settings, key)
     if json:
         terminal.document(
             {
@@ -61,8 +56,8 @@ def config(
                     "value": _shown(settings, name),
                     "origin": settings.origin(name).kind,
                     "from": settings.origin(name).name,
-                    "allowed": KEYS[name].allowed,
-                    "variable": KEYS[name].variable,
+                    "allowed": settings.keys[name].allowed,
+                    "variable": settings.keys[name].variable,
                 }
                 for name in keys
             }
@@ -76,4 +71,4 @@ def config(
         styles.append("dim" if origin.kind == "default" else "")
     terminal.rows(("setting", "value", "from"), body, styles=styles)
     if len(keys) == 1:
-        terminal.note(f"{KEYS[keys[0]].doc} Allowed: {KEYS[keys[0]].allowed}.")
+        terminal.note(f"{settings.keys[keys[0]].doc} Allowed: {settings.keys[keys[0]].allowed}.")

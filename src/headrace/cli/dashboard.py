@@ -16,10 +16,11 @@ from headrace.cli.stopping import stop_on_signals
 if TYPE_CHECKING:
     from headrace.config import Settings
     from headrace.dashboard.server import DashboardOptions
+    from headrace.registry import Registry
 
 
-def dashboard_options(settings: Settings) -> DashboardOptions:
-    """How the dashboard is served, by the settings.
+def dashboard_options(settings: Settings, known: Registry) -> DashboardOptions:
+    """How the dashboard is served, by the settings and what applications want to see.
 
     Raises:
         ConfigError: It would be open to everybody.
@@ -36,7 +37,12 @@ def dashboard_options(settings: Settings) -> DashboardOptions:
         origins=_parts(chosen.origins),
         style=chosen.map_style,
     )
-    return DashboardOptions(access=access, style=chosen.map_style, viewers=chosen.viewers)
+    return DashboardOptions(
+        access=access,
+        style=chosen.map_style,
+        defaults=tuple(known.things("pages").values()),
+        viewers=chosen.viewers,
+    )
 
 
 def _parts(text: str) -> tuple[str, ...]:
@@ -68,8 +74,8 @@ def dashboard(
         dashboard__host=(host, "--host"),
         dashboard__port=(port, "--port"),
     )
-    options = dashboard_options(settings)
     known = registry(settings)
+    options = dashboard_options(settings, known)
     chosen = known.find(names) if names else known.every()
     connection = connect(settings)
 

@@ -16,16 +16,14 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from headrace.cli import terminal
+from headrace.cli.jobs import registry
 from headrace.cli.latency import chosen_jobs, duration
 from headrace.cli.options import Globals, Json, UsageError
 from headrace.cli.stopping import stop_on_signals
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from headrace.evaluate.plan import Plan, Trial
-    from headrace.stream import Job
 
 
 def _volumes(text: str) -> tuple[float, ...]:
@@ -35,19 +33,6 @@ def _volumes(text: str) -> tuple[float, ...]:
         raise UsageError(
             f"--volumes {text!r} are not numbers", hint="Give multiples of 700 events/s: 1,4,16."
         ) from None
-
-
-def _measurable(jobs: Sequence[Job]) -> tuple[str, ...]:
-    """The names of the jobs; each needs a marker and the simulated fleet as its load."""
-    from headrace.transit.markers import recipes
-
-    for job in jobs:
-        if job.name not in recipes():
-            raise UsageError(
-                f"headrace evaluate cannot measure the job {job.name}: it has no latency marker",
-                hint=f"It measures {', '.join(recipes())}, with the simulated fleet as their load.",
-            )
-    return tuple(job.name for job in jobs)
 
 
 def _minutes(seconds: float) -> str:
@@ -177,6 +162,7 @@ def evaluate(
         ),
     ] = True,
     every: Annotated[str, typer.Option("--markers", metavar="TIME", help="Between two markers of a job.")] = "1s",
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another seed, another load.")] = 1,
     master: Annotated[str, typer.Option("--master", metavar="URL", help="Where Spark runs.")] = "local[2]",
     output: Annotated[
         Path | None,
@@ -195,11 +181,13 @@ def evaluate(
     from headrace.evaluate.campaign import Campaign
     from headrace.evaluate.plan import Plan
     from headrace.evaluate.report import write_report
+    from headrace.evaluate.subject import subject_of
     from headrace.evaluate.trial import InterruptedTrialError
     from headrace.time.duration import SECOND
 
+    subject = subject_of(chosen_jobs(jobs or [], settings), registry(settings))
     plan = Plan(
-        jobs=_measurable(chosen_jobs(jobs or [], settings)),
+        jobs=tuple(subject.jobs),
         volumes=_volumes(volumes),
         seconds=duration(length, "--for") / SECOND,
         warm_up=duration(warm_up, "--warm-up") / SECOND,
@@ -211,7 +199,7 @@ def evaluate(
         uncommitted=uncommitted,
         master=master,
         settings=tuple(options.assignments),
-        seed=settings.simulator.seed,
+        seed=seed,
     )
     directory = (output or settings.paths.home / "evaluation").absolute()
     if plan_only:
@@ -220,7 +208,7 @@ def evaluate(
     if fresh:
         shutil.rmtree(directory, ignore_errors=True)
     with stop_on_signals() as stop:
-        campaign = Campaign(plan, directory)
+        campaign = Campaign(plan, subject, directory)
         _announce(plan, directory, len(campaign.prepare()))
         watcher = _Watcher(plan, json=json)
         try:

@@ -45,12 +45,12 @@ def ingest(
     from headrace.ingest.supervisor import supervise
     from headrace.kafka import Producer
 
-    feeds = load_feeds(feeds_file)
+    feeds = load_feeds(feeds_file, settings)
     if check:
         _check(feeds, json=json)
         return
     connection = connect(settings)
-    make_feed_topics(connection, feeds)
+    make_feed_topics(connection, feeds, settings)
     metrics, serving = serve_metrics(metrics_port, [feed.name for feed in feeds])
     terminal.note(f"{len(feeds)} feed{'s' if len(feeds) > 1 else ''} to {connection.bootstrap}; Ctrl-C ends them")
     with serving, stop_on_signals() as stop, Reporter(json=json, metrics=metrics) as reporter:

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.config import Settings
-    from headrace.registry import JobRegistry
+    from headrace.registry import Registry
     from headrace.stream import Job
 
 
-def registry(settings: Settings | None = None) -> JobRegistry:
-    """The jobs that these settings lead to; without settings those of the installed packages."""
+def registry(settings: Settings | None = None) -> Registry:
+    """What can be added, as these settings lead to it; without settings by the installed packages alone."""
     from headrace.config import Settings
-    from headrace.registry import JobRegistry
+    from headrace.registry import Registry
 
-    return JobRegistry(settings or Settings())
+    return Registry(settings or Settings())
 
 
 def known_jobs(settings: Settings | None = None) -> dict[str, Job]:
@@ -87,8 +87,10 @@ def jobs(
             terminal.line(job.explain())
         terminal.note(f"Run it: headrace run {name}    See its results: headrace tail {found[0].result_topic}")
         return
+    if known.failed_jobs and not known.jobs:
+        known.every()  # raises why there is none
     listed = known.jobs.values()
-    for plugin in known.failed:
+    for plugin in known.failed_jobs:
         terminal.note(f"{plugin.place} of {plugin.origin} is left out: {plugin.problem}", style="yellow")
     if json:
         terminal.document([_facts(job) for job in listed])

@@ -129,8 +129,8 @@ def _came_back(report: dict[str, JobLatency], strangers: int) -> None:
     if silent and len(silent) == len(report):
         raise JobError(
             f"no marker came back from {', '.join(silent)}",
-            hint="Do these jobs run on this Kafka, with events coming in? `headrace run` starts them, "
-            "`headrace simulate` a fleet; a job whose topic is silent holds its results back.",
+            hint="Do these jobs run on this Kafka, with events coming in? `headrace run` starts them; "
+            "a job whose topic is silent holds its results back.",
         )
     for job in silent:
         terminal.note(f"{job}: no marker came back. Does it run? headrace run {job}", style="yellow")
@@ -179,18 +179,20 @@ def latency(
     chosen = chosen_jobs(jobs or [], settings)
     connection = connect(settings)
 
+    from headrace.evaluate.subject import markers_of
     from headrace.observe.latency import latency_report, write_outcomes
     from headrace.observe.probe import Probe, wall
     from headrace.observe.tracker import Tracker
     from headrace.time.duration import SECOND
     from headrace.time.duration import text as duration_text
-    from headrace.transit.markers import recipe_of
 
     tracker = Tracker(patience=waits)
-    recipes = [recipe_of(job.name, settings) for job in chosen]
+    known = registry(settings)
+    markers = markers_of(chosen, known)
+    recipes = [markers[job.name].recipe(job.name, settings) for job in chosen]
     with (
         stop_on_signals() as stop,
-        Probe(connection, recipes, tracker, every=between, uncommitted=uncommitted) as probe,
+        Probe(connection, recipes, tracker, every=between, uncommitted=uncommitted, types=known.types) as probe,
     ):
         names = ", ".join(job.name for job in chosen)
         terminal.note(

@@ -20,7 +20,6 @@ from headrace.cli import (
     broker,
     config,
     dashboard,
-    demo,
     dev,
     doctor,
     evaluate,
@@ -30,11 +29,10 @@ from headrace.cli import (
     new,
     plugins,
     record,
-    replay,
     rights,
     run,
+    schema,
     setup,
-    simulate,
     sql,
     tail,
     terminal,
@@ -42,6 +40,7 @@ from headrace.cli import (
     version,
     watermarks,
 )
+from headrace.cli.added import added_commands, load_command
 from headrace.cli.needs import checked
 from headrace.cli.options import Globals
 from headrace.errors import ExitCode, HeadraceError
@@ -86,6 +85,16 @@ class HeadraceGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Accept global options after the command, too."""
         return super().parse_args(ctx, hoist(args))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Headrace's own commands, then those that packages add."""
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in added_commands() if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Give a command by its name; one of a package is loaded when it is asked for."""
+        own = super().get_command(ctx, cmd_name)
+        return own if own is not None else load_command(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command and turn what it raises into a message and an exit code."""
@@ -150,15 +159,13 @@ def _globals(
 _COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {
     "new": new.new,
     "dev": dev.dev,
-    "demo": demo.demo,
     "run": run.run,
     "dashboard": dashboard.dashboard,
-    "simulate": simulate.simulate,
     "ingest": ingest.ingest,
-    "replay": replay.replay,
     "record": record.record,
     "topics": topics.app,
     "tail": tail.tail,
+    "schema": schema.app,
     "jobs": jobs.jobs,
     "plugins": plugins.plugins,
     "rights": rights.rights,

@@ -15,18 +15,15 @@ from headrace.extras import require
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "dev": ("dashboard", "spark"),
-    "demo": ("dashboard", "spark", "transit"),
     "run": ("spark",),
     "dashboard": ("dashboard",),
-    "simulate": ("transit",),
     "ingest": ("ingest",),
-    "replay": ("transit",),
     "record": ("ingest",),
     "tail": ("kafka",),
     "rights": ("spark",),
     "watermarks": ("spark",),
-    "latency": ("kafka", "transit"),
-    "evaluate": ("report", "spark", "transit"),
+    "latency": ("kafka",),
+    "evaluate": ("report", "spark"),
     "setup": ("spark",),
 }
 

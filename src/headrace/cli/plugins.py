@@ -17,20 +17,12 @@ if TYPE_CHECKING:
 
 def found_plugins(settings: Settings) -> list[tuple[Plugin, bool]]:
     """Everything that was found, with whether it is used here: a project that names its jobs has no others."""
-    from headrace.registry import KINDS, find_objects
-
     known = registry(settings)
-    found = [(plugin, True) for plugin in known.plugins]
-    if settings.jobs:
-        found += [(plugin, False) for plugin in known.installed()]
-    for kind in KINDS:
-        if kind != "jobs":
-            found += [(plugin, True) for plugin in find_objects(kind)]
-    return found
+    return [(plugin, True) for plugin in known.plugins] + [(plugin, False) for plugin in known.unused_jobs]
 
 
 def plugins(ctx: typer.Context, json: Json = False) -> None:
-    """List what packages and the project add: jobs and topics, from where, and what failed to load."""
+    """List what packages and the project add, from where, and what failed to load."""
     settings = Globals.of(ctx).settings()
     found = found_plugins(settings)
     if json:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli import terminal
 from headrace.cli.connect import connect
+from headrace.cli.jobs import registry
 from headrace.cli.progress import Steps
 from headrace.cli.tables import TopicReader
 from headrace.stream import Job
@@ -75,7 +76,7 @@ class Question:
         """Reads topics."""
         from headrace.events import Codec
 
-        return TopicReader(connect(self.settings), Codec())
+        return TopicReader(connect(self.settings), Codec(registry(self.settings).types))
 
     def stream(self, tables: Mapping[str, Any]) -> Stream:
         """The query over streams."""

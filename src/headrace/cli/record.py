@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import terminal
-from headrace.cli.options import Json, UsageError
+from headrace.cli.options import Globals, Json, UsageError
 from headrace.cli.stopping import stop_on_signals
 
 _REPORT_SECONDS = 5.0
@@ -21,6 +21,7 @@ _FLUSH_SECONDS = 1.0
 
 
 def record(
+    ctx: typer.Context,
     feeds_file: Annotated[Path, typer.Argument(metavar="FEEDS", help="A file of feeds, such as feeds.toml.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files go.")],
     feed: Annotated[
@@ -39,7 +40,7 @@ def record(
     from headrace.ingest.recorder import Recorder
     from headrace.time.duration import micros
 
-    feeds = {found.name: found for found in load_feeds(feeds_file)}
+    feeds = {found.name: found for found in load_feeds(feeds_file, Globals.of(ctx).settings())}
     if feed is None and len(feeds) > 1:
         raise UsageError(f"{feeds_file} has {len(feeds)} feeds", hint=f"Choose with --feed: {', '.join(feeds)}.")
     name = feed or next(iter(feeds))

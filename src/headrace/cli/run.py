@@ -249,7 +249,7 @@ def run(
     needed = rights_of(chosen)
     check_rights(connection, needed)
     # Where nothing is missing, nothing is asked for: whoever runs a job need not be allowed to make topics.
-    ensure_topics(Topics(connection), chosen)
+    ensure_topics(Topics(connection), chosen, known.things("topics"))
     options = RunOptions(
         connection=connection,
         master=settings.spark.master,

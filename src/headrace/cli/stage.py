@@ -152,7 +152,7 @@ class Stage:
             step.done(f"Java {java.version}")
         connection = self._open_broker(steps)
         with steps.step("Creating topics") as step:
-            made = make_topics(connection, self.jobs)
+            made = make_topics(connection, self.jobs, self.settings)
             step.done(f"{len(made)} new" if made else "all there")
         return connection
 

@@ -198,7 +198,7 @@ def tail(
 
     from headrace.events.codec import Codec
 
-    codec = Codec()
+    codec = Codec(registry(settings).types)
     shown = 0
     with stop_on_signals() as stop:
         reader = Reader(

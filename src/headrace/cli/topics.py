@@ -33,26 +33,35 @@ app = typer.Typer(no_args_is_help=False, help="List topics with the number of th
 
 def declared_topics(settings: Settings | None = None) -> list[TopicSpec]:
     """Every topic that the jobs of this project or installation read or write, with what plug-ins declare."""
-    from headrace.cli.jobs import known_jobs
-    from headrace.kafka.job_topics import declared_sources, read_topics, written_topics
+    from headrace.cli.jobs import registry
+    from headrace.kafka.job_topics import read_topics, written_topics
 
-    jobs = list(known_jobs(settings).values())
-    named = {spec.name: spec for spec in [*read_topics(jobs), *written_topics(jobs)]}
-    # Feeds of an installed application may write more than its jobs read; a project has what its jobs name.
-    more = {} if settings is not None and settings.jobs else declared_sources()
+    known = registry(settings)
+    jobs, declared = list(known.jobs.values()), known.things("topics")
+    named = {spec.name: spec for spec in [*read_topics(jobs, declared), *written_topics(jobs)]}
+    # Feeds of an installed application may write more than its jobs read; a project has what it names itself.
+    only = set(known.settings.words("topics")) if known.settings.jobs else None
+    more = {
+        spec.name: spec
+        for plugin in known.plugins_of("topics")
+        for spec in plugin.content
+        if only is None or plugin.place in only
+    }
     return list({**more, **named}.values())
 
 
-def make_topics(connection: Connection, jobs: Sequence[Job]) -> tuple[str, ...]:
+def make_topics(connection: Connection, jobs: Sequence[Job], settings: Settings) -> tuple[str, ...]:
     """Create the topics that jobs need and that are missing, those that they read included.
 
     Returns:
         Their names.
     """
+    from headrace.cli.jobs import registry
     from headrace.kafka import Topics
     from headrace.kafka.job_topics import read_topics, written_topics
 
-    return Topics(connection).ensure([*read_topics(jobs), *written_topics(jobs)]).created
+    declared = registry(settings).things("topics")
+    return Topics(connection).ensure([*read_topics(jobs, declared), *written_topics(jobs)]).created
 
 
 @app.callback(invoke_without_command=True)

@@ -16,30 +16,39 @@ Relative paths in the file are relative to the file; elsewhere they are relative
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.config.sections import (
     KEYS,
     SECTIONS,
     BrokerSettings,
     DashboardSettings,
+    Number,
     PathSettings,
+    Section,
     Setting,
-    SimulatorSettings,
     SparkSettings,
-    TransitSettings,
+    setting,
 )
 from headrace.config.settings import Settings
 from headrace.config.sources import Origin
+from headrace.moved import moved_name
 
 __all__ = [
     "Settings",
     "Origin",
     "BrokerSettings",
     "SparkSettings",
-    "SimulatorSettings",
-    "TransitSettings",
     "DashboardSettings",
     "PathSettings",
+    "Section",
+    "setting",
+    "Number",
     "Setting",
     "KEYS",
     "SECTIONS",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return moved_name("headrace.config", name)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from headrace.delivery import DELIVERIES, Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PREFIX = "HEADRACE_"
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 ResultEncoding = Literal["binary", "json"]
-Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
-Quantiles = Literal["kll", "exact"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 _MEMORY = r"^[1-9][0-9]*[mMgG]$"
@@ -34,7 +37,15 @@ def _no_bool(value: object) -> object:
 Number = BeforeValidator(_no_bool)
 
 
-def _setting(default: Any, doc: str, allowed: str, **limits: Any) -> Any:
+def setting(default: Any, doc: str, allowed: str, **limits: Any) -> Any:
+    """Declare a setting: a field of a `Section`.
+
+    Args:
+        default: Its value if nobody sets it.
+        doc: What it means, in a sentence.
+        allowed: What may be written, as messages say it.
+        limits: What pydantic's `Field` checks: `ge`, `le`, `pattern` and others.
+    """
     return Field(default, description=doc, json_schema_extra={"allowed": allowed}, **limits)
 
 
@@ -47,32 +58,45 @@ class IncompleteError(ValueError):
 
 
 class Section(BaseModel):
-    """One table of the file; frozen, and unknown names are errors."""
+    """One table of the file; frozen, and unknown names are errors.
+
+    A section of one's own is a subclass with a name and fields made by `setting`, offered by the entry point group
+    `headrace.settings`.
+
+    >>> class ParcelSettings(Section):
+    ...     section = "parcels"
+    ...     depots: int = setting(3, "How many depots there are.", "a whole number from 1", ge=1)
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    #: The name of its table in the file.
+    section: ClassVar[str]
 
 
 class BrokerSettings(Section):
     """`[broker]`: which Kafka to use, and how to reach it."""
 
-    bootstrap: str = _setting(
+    section = "broker"
+
+    bootstrap: str = setting(
         "",
         "An external Kafka to use; empty means the embedded broker.",
         'HOST:PORT, or several with commas: "kafka1:9092,kafka2:9092"',
         pattern=rf"^$|{_HOSTS}",
     )
-    port: Annotated[int, Number] = _setting(
+    port: Annotated[int, Number] = setting(
         9092,
         "Port of the embedded broker on 127.0.0.1. If you do not set it and 9092 is taken, a free one is used.",
         "a whole number from 0 to 65535; 0 means any free port",
         ge=0,
         le=65535,
     )
-    data_directory: Path | None = _setting(
+    data_directory: Path | None = setting(
         None, "Where the embedded broker keeps its data; `broker` in paths.home if not set.", "a directory"
     )
-    memory: str = _setting("512m", "Heap of the embedded broker.", 'a size such as "512m" or "1g"', pattern=_MEMORY)
-    replication: Annotated[int, Number] | None = _setting(
+    memory: str = setting("512m", "Heap of the embedded broker.", 'a size such as "512m" or "1g"', pattern=_MEMORY)
+    replication: Annotated[int, Number] | None = setting(
         None,
         "Copies of each topic that is created, `headrace.commits` and `headrace.progress` too; as many as there are "
         "brokers, up to 3, if not set.",
@@ -80,7 +104,7 @@ class BrokerSettings(Section):
         ge=1,
         le=32_767,
     )
-    min_insync_replicas: Annotated[int, Number] | None = _setting(
+    min_insync_replicas: Annotated[int, Number] | None = setting(
         None,
         "How many copies must have a record before it counts as written, of each topic that is created; 2 where there "
         "are 3 copies or more, else what the cluster says, if not set.",
@@ -88,7 +112,7 @@ class BrokerSettings(Section):
         ge=1,
         le=32_767,
     )
-    transaction_timeout_ms: Annotated[int, Number] = _setting(
+    transaction_timeout_ms: Annotated[int, Number] = setting(
         60_000,
         "After how many milliseconds Kafka gives up a transaction that is not ended: the longest that writing one may "
         "take, and the longest that a killed job hides what others write.",
@@ -96,18 +120,18 @@ class BrokerSettings(Section):
         ge=1_000,
         le=3_600_000,
     )
-    security_protocol: SecurityProtocol = _setting(
+    security_protocol: SecurityProtocol = setting(
         "PLAINTEXT", "How to talk to an external Kafka.", ", ".join(get_args(SecurityProtocol))
     )
-    tls_ca: Path | None = _setting(None, "Certificate authorities that signed the broker's certificate.", "a PEM file")
-    tls_certificate: Path | None = _setting(None, "Your certificate, if the broker asks for one.", "a PEM file")
-    tls_key: Path | None = _setting(None, "The private key of your certificate.", "a PEM file")
-    tls_key_password: SecretStr | None = _setting(None, "Password of the private key.", "text")
-    sasl_mechanism: SaslMechanism | None = _setting(
+    tls_ca: Path | None = setting(None, "Certificate authorities that signed the broker's certificate.", "a PEM file")
+    tls_certificate: Path | None = setting(None, "Your certificate, if the broker asks for one.", "a PEM file")
+    tls_key: Path | None = setting(None, "The private key of your certificate.", "a PEM file")
+    tls_key_password: SecretStr | None = setting(None, "Password of the private key.", "text")
+    sasl_mechanism: SaslMechanism | None = setting(
         None, "How to log in, with SASL_PLAINTEXT or SASL_SSL.", ", ".join(get_args(SaslMechanism))
     )
-    sasl_username: str = _setting("", "Who to log in as.", "text")
-    sasl_password: SecretStr | None = _setting(None, "The password to log in with.", "text")
+    sasl_username: str = setting("", "Who to log in as.", "text")
+    sasl_password: SecretStr | None = setting(None, "The password to log in with.", "text")
 
     @model_validator(mode="after")
     def _enough_copies(self) -> Self:
@@ -153,117 +177,119 @@ class BrokerSettings(Section):
 class SparkSettings(Section):
     """`[spark]`: where jobs run, and how finely they are cut."""
 
-    master: str = _setting(
+    section = "spark"
+
+    master: str = setting(
         "local[*]",
         "Where Spark runs.",
         'a master URL: "local[*]", "local[2]", "spark://HOST:PORT", "yarn", "k8s://HOST:PORT"',
         pattern=r"^(local(\[(\*|[1-9][0-9]*)(,[0-9]+)?\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+)$",
     )
-    driver_memory: str = _setting("2g", "Heap of the driver.", 'a size such as "2g" or "800m"', pattern=_MEMORY)
-    state_memory_mb: Annotated[int, Number] = _setting(
+    driver_memory: str = setting("2g", "Heap of the driver.", 'a size such as "2g" or "800m"', pattern=_MEMORY)
+    state_memory_mb: Annotated[int, Number] = setting(
         512,
         "Memory of the state store beside the heap, for all its partitions; what does not fit is on disk.",
         "a whole number of megabytes from 64",
         ge=64,
     )
-    max_state_keys: Annotated[int, Number] | None = _setting(
+    max_state_keys: Annotated[int, Number] | None = setting(
         None,
         "Keys that one stateful step of a job may have state of; a key counts once for each of its open windows. "
         "Beyond it the job stops, alone. No bound if not set.",
         "a whole number from 1",
         ge=1,
     )
-    max_state_bytes: Annotated[int, Number] | None = _setting(
+    max_state_bytes: Annotated[int, Number] | None = setting(
         None,
         "Bytes of state, before compression, that one stateful step of a job may keep; beyond it the job stops, alone. "
         "No bound if not set.",
         "a whole number from 1",
         ge=1,
     )
-    cadence_ms: Annotated[int, Number] = _setting(
+    cadence_ms: Annotated[int, Number] = setting(
         500,
         "Milliseconds between the starts of two micro-batches; 0 starts the next one at once.",
         "a whole number from 0 to 3600000",
         ge=0,
         le=3_600_000,
     )
-    key_groups: Annotated[int, Number] = _setting(
+    key_groups: Annotated[int, Number] = setting(
         2,
         "Units of state and parallelism of a job; each costs time in every batch. Fixed once a checkpoint exists.",
         "a whole number from 1 to 4096",
         ge=1,
         le=4096,
     )
-    state_partitions: Annotated[int, Number] = _setting(
+    state_partitions: Annotated[int, Number] = setting(
         2,
         "Spark partitions that share the key groups: as many as you have cores. Fixed once a checkpoint exists.",
         "a whole number from 1 to 1024, and not more than spark.key_groups",
         ge=1,
         le=1024,
     )
-    checkpoint_directory: Path | None = _setting(
+    checkpoint_directory: Path | None = setting(
         None, "Where jobs keep offsets and state; `checkpoints` in paths.home if not set.", "a directory"
     )
-    max_events_per_batch: Annotated[int, Number] | None = _setting(
+    max_events_per_batch: Annotated[int, Number] | None = setting(
         None,
         "The most events that one micro-batch reads; as many as memory allows if not set.",
         "a whole number from 1",
         ge=1,
     )
-    max_bytes_per_batch: Annotated[int, Number] | None = _setting(
+    max_bytes_per_batch: Annotated[int, Number] | None = setting(
         None,
         "The most bytes of records that one micro-batch reads, by the length of those before; "
         "as many as memory allows, 64 MiB to 1 GiB, if not set.",
         "a whole number from 1000000",
         ge=1_000_000,
     )
-    target_batch_ms: Annotated[int, Number] = _setting(
+    target_batch_ms: Annotated[int, Number] = setting(
         2_500,
         "What a micro-batch may take while there is a backlog; batches grow and shrink towards it.",
         "a whole number from 100 to 600000",
         ge=100,
         le=600_000,
     )
-    result_encoding: ResultEncoding = _setting(
+    result_encoding: ResultEncoding = setting(
         "binary",
         "How results, late events and dead letters are written: small, or readable.",
         ", ".join(get_args(ResultEncoding)),
     )
 
-    executor_python: str = _setting(
+    executor_python: str = setting(
         "",
         "The Python of executors on other machines; the path of this one if not set.",
         'a command or a path, such as "python3.11"',
     )
-    ship_environment: bool = _setting(
+    ship_environment: bool = setting(
         False,
         "Whether Headrace and what it requires travel to executors on other machines; they must have it otherwise.",
         "true or false",
     )
-    conf: Path | None = _setting(
+    conf: Path | None = setting(
         None,
         "Further Spark settings, which win over those of Headrace.",
         "a file with a name and a value per line, as spark-defaults.conf",
     )
-    delivery: Delivery | None = _setting(
+    delivery: Delivery | None = setting(
         None,
         "What readers of results may rely on when something crashes; what each job says if not set.",
-        ", ".join(get_args(Delivery)),
+        ", ".join(DELIVERIES),
     )
-    apart_rows: Annotated[int, Number] = _setting(
+    apart_rows: Annotated[int, Number] = setting(
         100_000,
         "A job that gives more rows than this in a micro-batch is written by its state partitions from then on, in a "
         "transaction each.",
         "a whole number from 0",
         ge=0,
     )
-    transaction_mb: Annotated[int, Number] = _setting(
+    transaction_mb: Annotated[int, Number] = setting(
         64,
         "What one transaction holds at most; a micro-batch with more results is written in several.",
         "a whole number of megabytes from 1",
         ge=1,
     )
-    restarts: Annotated[int, Number] = _setting(
+    restarts: Annotated[int, Number] = setting(
         5,
         "How often in a row a failed query is started again by itself.",
         "a whole number from 0 to 1000000",
@@ -282,112 +308,49 @@ class SparkSettings(Section):
         return self
 
 
-class SimulatorSettings(Section):
-    """`[simulator]`: the made-up fleet of `headrace simulate` and `headrace demo`."""
-
-    vehicles: Annotated[int, Number] = _setting(
-        300, "How many vehicles drive.", "a whole number from 1 to 1000000", ge=1, le=1_000_000
-    )
-    rate: Annotated[float, Number] | None = _setting(
-        None,
-        "Positions per second of the clock, of all vehicles together; decides how many vehicles there are.",
-        "a number above 0, up to 1000000",
-        gt=0,
-        le=1_000_000,
-    )
-    speed_up: Annotated[float, Number] = _setting(
-        1.0,
-        "Seconds of event time per second of the clock.",
-        "a number above 0, up to 1000",
-        gt=0,
-        le=1000,
-    )
-    seed: Annotated[int, Number] = _setting(
-        1, "The same seed gives the same fleet.", "a whole number from 0", ge=0, le=2**63 - 1
-    )
-
-
-class TransitSettings(Section):
-    """`[transit]`: what the jobs of the application know about the world."""
-
-    delay_quantiles: Quantiles = _setting(
-        "kll",
-        "How delay-distribution takes quantiles: by a sketch of bounded size, or exactly, of all delays.",
-        ", ".join(get_args(Quantiles)),
-    )
-    clock_tolerance_ms: Annotated[int, Number] = _setting(
-        0,
-        "How far past its arrival a vehicle's time may move the watermark; beyond that its clock is taken to be wrong.",
-        "a whole number of milliseconds from 0 to 86400000; 86400000 (one day) is as good as no bound",
-        ge=0,
-        le=86_400_000,
-    )
-    gtfs: Path | None = _setting(
-        None,
-        "The timetable that final-stop-distribution looks trips up in; "
-        "that of the simulated fleet, for its vehicles only, if not set.",
-        "a GTFS feed: a directory, or a zip file",
-    )
-    routing_url: str = _setting(
-        "",
-        "A routing service to ask for final stops, in place of a GTFS feed; GraphQL in the form of Digitransit's.",
-        'an address such as "https://api.digitransit.fi/routing/v2/hsl/gtfs/v1"; empty: none',
-        pattern=r"^$|^https?://[^\s/@]+(/\S*)?$",
-    )
-    routing_key: SecretStr | None = _setting(
-        None, "The subscription key that the routing service asks for.", "text; better in the environment"
-    )
-    routing_feed: str = _setting(
-        "HSL", "What the routing service calls the feed: the part before the colon of its identifiers.", "text"
-    )
-    routing_cache: Path | None = _setting(
-        None,
-        "Where answers of the routing service are kept; `cache/routing.sqlite` in paths.home if not set.",
-        "a file",
-    )
-
-
 class DashboardSettings(Section):
     """`[dashboard]`: where the live map is served, and who may see it."""
 
-    host: str = _setting(
+    section = "dashboard"
+
+    host: str = setting(
         "127.0.0.1",
         "Address to listen on. Any other than a loopback address needs dashboard.token or dashboard.proxy_header.",
         'an address such as "127.0.0.1" or "0.0.0.0"',
         pattern=r"^[0-9A-Za-z.:_-]+$",
     )
-    port: Annotated[int, Number] = _setting(
+    port: Annotated[int, Number] = setting(
         8080,
         "Port to listen on. If you do not set it and 8080 is taken, the next free one is used.",
         "a whole number from 0 to 65535; 0 means any free port",
         ge=0,
         le=65535,
     )
-    token: SecretStr | None = _setting(
+    token: SecretStr | None = setting(
         None, "What a visitor has to show, as a bearer token or once in the address.", "text of 16 characters or more"
     )
-    proxy_header: str = _setting(
+    proxy_header: str = setting(
         "",
         "The header in which a reverse proxy names the user it has let in; empty: there is none.",
         'the name of a header, such as "X-Forwarded-User"',
         pattern=r"^[A-Za-z0-9-]*$",
     )
-    proxies: str = _setting(
+    proxies: str = setting(
         "127.0.0.1,::1", "The addresses that dashboard.proxy_header is believed from.", "addresses, with commas"
     )
-    origins: str = _setting(
+    origins: str = setting(
         "",
         "Origins whose pages may ask too, and names under which a proxy serves the dashboard.",
         'origins with commas: "https://map.example.org,https://ops.example.org"',
         pattern=r"^$|^https?://[^\s,/]+(,https?://[^\s,/]+)*$",
     )
-    map_style: str = _setting(
+    map_style: str = setting(
         "",
         "An online style for the base map; empty: the one that needs no network.",
         "the URL of a MapLibre style",
         pattern=r"^$|^https?://[^\s]+$",
     )
-    viewers: Annotated[int, Number] = _setting(
+    viewers: Annotated[int, Number] = setting(
         1000, "How many browsers and programs may watch at a time.", "a whole number from 1 to 100000", ge=1, le=100_000
     )
 
@@ -395,13 +358,15 @@ class DashboardSettings(Section):
 class PathSettings(Section):
     """`[paths]`: where Headrace keeps what it writes."""
 
-    home: Path = _setting(
+    section = "paths"
+
+    home: Path = setting(
         Path(),
         "Data, checkpoints and logs. `.headrace` in a clone of Headrace, or in a directory that has a headrace.toml; "
         "elsewhere $XDG_DATA_HOME/headrace, which is mostly ~/.local/share/headrace.",
         "a directory",
     )
-    jars: Path = _setting(
+    jars: Path = setting(
         Path(),
         "Java archives of Kafka and of Spark's connector, shared by all projects. "
         "`jars` in paths.home if that is there, else $XDG_CACHE_HOME/headrace/jars, mostly ~/.cache/headrace/jars.",
@@ -425,20 +390,23 @@ class Setting:
         return PREFIX + self.key.upper().replace(".", "__")
 
 
-#: The tables of the file, in the order of the documentation.
+#: The tables of the file that are Headrace's own, in the order of the documentation.
 SECTIONS: dict[str, type[Section]] = {
     "broker": BrokerSettings,
     "spark": SparkSettings,
-    "simulator": SimulatorSettings,
-    "transit": TransitSettings,
     "dashboard": DashboardSettings,
     "paths": PathSettings,
 }
 
 
-def _describe() -> dict[str, Setting]:
+def describe(sections: Mapping[str, type[Section]]) -> dict[str, Setting]:
+    """Describe every setting of some sections, by its key.
+
+    Args:
+        sections: The sections by name.
+    """
     keys: dict[str, Setting] = {}
-    for section, model in SECTIONS.items():
+    for section, model in sections.items():
         for name, field in model.model_fields.items():
             extra = field.json_schema_extra
             kinds = {field.annotation, *get_args(field.annotation)}
@@ -452,5 +420,5 @@ def _describe() -> dict[str, Setting]:
     return keys
 
 
-#: Every setting by its key.
-KEYS: dict[str, Setting] = _describe()
+#: Every setting of Headrace's own by its key.
+KEYS: dict[str, Setting] = describe(SECTIONS)

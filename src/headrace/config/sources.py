@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from headrace.config.sections import KEYS, PREFIX, SECTIONS, IncompleteError
+from headrace.config.sections import PREFIX, IncompleteError, describe
 from headrace.errors import ConfigError
+from headrace.plugins import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pydantic import ValidationError
+
+    from headrace.config.sections import Section, Setting
+    from headrace.plugins import Plugin
 
 FILE_NAME = "headrace.toml"
 FILE_VARIABLE = "HEADRACE_CONFIG"
@@ -47,6 +51,43 @@ DEFAULT = Origin("default")
 
 
 @dataclass(frozen=True, slots=True)
+class Document:
+    """A file that was read, and is TOML."""
+
+    path: Path
+    text: str
+    content: dict[str, object]
+
+    def words(self, kind: str) -> tuple[str, ...]:
+        """The plug-ins of a kind that the file names; none if what stands there is no list of texts."""
+        words = self.content.get(kind)
+        if not isinstance(words, list) or not all(isinstance(word, str) and word.strip() for word in words):
+            return ()
+        return tuple(_located(word.strip(), self.path.parent) for word in words)
+
+
+def read_document(path: Path) -> Document:
+    """Read a file of settings.
+
+    Raises:
+        ConfigError: It cannot be read, or is not TOML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return Document(path, text, tomllib.loads(text))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(
+            f"cannot read the settings file {path}: {reason}",
+            hint=f"Give a readable TOML file with --config or {FILE_VARIABLE}.",
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path} is not valid TOML: {error}", hint="Correct the line; docs/configuration.md has an example."
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong with the settings: what, and what to do."""
 
@@ -55,27 +96,40 @@ class Problem:
 
 
 class Found:
-    """The raw values of all sources, merged, with their origins."""
+    """The raw values of all sources, merged, with their origins.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: The working directory.
+        sections: All sections by name.
+        failed: The plug-ins whose sections could not be loaded.
+    """
+
+    def __init__(
+        self, directory: Path, sections: Mapping[str, type[Section]], *, failed: Iterable[Plugin] = ()
+    ) -> None:
         self.directory = directory
+        self.sections = sections
+        self.keys = describe(sections)
+        self.failed = tuple(failed)
         self.values: dict[str, dict[str, object]] = {}
         self.origins: dict[str, Origin] = {}
         self.problems: list[Problem] = []
         #: Where the project's jobs are: paths, made absolute, and modules.
         self.jobs: tuple[str, ...] = ()
+        #: What else the project adds, by kind.
+        self.added: dict[str, tuple[str, ...]] = {}
 
     def put(self, key: str, value: object, origin: Origin, base: Path) -> None:
         """Take a value of a source, in place of what an earlier one said."""
-        if key not in KEYS:
-            self.problems.append(unknown_key(key, str(origin)))
+        if key not in self.keys:
+            self.problems.append(unknown_key(key, str(origin), self.keys))
             return
-        if KEYS[key].is_path and isinstance(value, str | Path) and str(value):
+        if self.keys[key].is_path and isinstance(value, str | Path) and str(value):
             try:
                 value = base / Path(value).expanduser()
             except RuntimeError:
                 what = f"{_place(origin)}: {key} is {str(value)!r}, whose home directory is not known"
-                self.problems.append(Problem(what, f"Allowed: {KEYS[key].allowed}; write it out instead of ~."))
+                self.problems.append(Problem(what, f"Allowed: {self.keys[key].allowed}; write it out instead of ~."))
                 return
         section, _, name = key.partition(".")
         self.values.setdefault(section, {})[name] = value
@@ -95,27 +149,15 @@ class Found:
         self.put("paths.home", home, DEFAULT, self.directory)
         self.put("paths.jars", jars, DEFAULT, self.directory)
 
-    def read_file(self, path: Path) -> None:
+    def read_file(self, document: Document) -> None:
         """Take every setting of a file."""
-        try:
-            text = path.read_text(encoding="utf-8")
-            document = tomllib.loads(text)
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise ConfigError(
-                f"cannot read the settings file {path}: {reason}",
-                hint=f"Give a readable TOML file with --config or {FILE_VARIABLE}.",
-            ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"{path} is not valid TOML: {error}", hint="Correct the line; docs/configuration.md has an example."
-            ) from None
-        for section, table in document.items():
+        path, text = document.path, document.text
+        for section, table in document.content.items():
             where = f"{path}{_line_of(text, section, None)}"
-            if section == JOBS:
-                self._take_jobs(table, where, path.parent)
-            elif section not in SECTIONS:
-                self.problems.append(_unknown_section(section, table, where))
+            if section in KINDS and not (isinstance(table, dict) and section in self.sections):
+                self._take_words(section, table, where, document)
+            elif section not in self.sections:
+                self.problems.append(self._unknown_section(section, table, where))
             elif not isinstance(table, dict):
                 self.problems.append(
                     Problem(
@@ -128,16 +170,29 @@ class Found:
                     origin = Origin("file", f"{path}{_line_of(text, section, name)}")
                     self.put(f"{section}.{name}", value, origin, path.parent)
 
-    def _take_jobs(self, words: object, where: str, base: Path) -> None:
-        if not isinstance(words, list) or not all(isinstance(word, str) and word.strip() for word in words):
-            what = f"{where}: {JOBS} is {words!r}, but it is a list of files and modules"
-            self.problems.append(Problem(what, 'Write it at the top: jobs = ["jobs.py", "parcels.jobs:late"]'))
-            return
-        self.jobs = tuple(_located(word.strip(), base) for word in words)
+    def _take_words(self, kind: str, words: object, where: str, document: Document) -> None:
+        found = document.words(kind)
+        if words != [] and not found:
+            what = "files and modules" if kind == JOBS else "plug-ins"
+            example = '["jobs.py", "parcels.jobs:late"]' if kind == JOBS else f'["parcels.{kind}:NAME"]'
+            self.problems.append(
+                Problem(
+                    f"{where}: {kind} is {words!r}, but it is a list of {what}",
+                    f"Write it at the top: {kind} = {example}",
+                )
+            )
+        elif not KINDS[kind].in_file:
+            self.problems.append(
+                Problem(f"{where}: {kind} cannot be named here", f"Let a package offer headrace.{kind}.")
+            )
+        elif kind == JOBS:
+            self.jobs = found
+        else:
+            self.added[kind] = found
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
         """Take every variable that is a setting."""
-        variables = {setting.variable: setting for setting in KEYS.values()}
+        variables = {setting.variable: setting for setting in self.keys.values()}
         for variable, value in sorted(environ.items()):
             if not variable.startswith(PREFIX) or variable == FILE_VARIABLE or not value:
                 continue
@@ -158,8 +213,32 @@ class Found:
                     )
                 )
 
-    def explain(self, error: ValidationError) -> list[Problem]:
-        """Say what pydantic found in words of the file, the variable or the flag."""
+    def _unknown_section(self, section: str, table: object, where: str) -> Problem:
+        names = {setting.key.partition(".")[2]: setting.key for setting in self.keys.values()}
+        broken = next((plugin for plugin in self.failed if plugin.name == section), None)
+        if broken is not None:
+            return Problem(
+                f"{where}: the section {section!r} of {broken.origin} failed to load: {broken.problem}",
+                "`headrace plugins` lists all plug-ins.",
+            )
+        if not isinstance(table, dict) and section in names:
+            remedy = f"Did you mean {names[section]}? Put it below a line [{names[section].partition('.')[0]}]."
+        elif isinstance(table, list) and (kind := _close(section, KINDS)):
+            example = '["jobs.py"]' if kind == JOBS else f'["parcels.{kind}:NAME"]'
+            return Problem(f"{where}: there is no setting {section!r}", f"Did you mean {kind}? {kind} = {example}")
+        else:
+            close = _close(section, self.sections)
+            remedy = f"Did you mean [{close}]? " if close else ""
+            remedy += f"Sections: {', '.join(self.sections)}."
+        return Problem(f"{where}: there is no section {section!r}", remedy)
+
+    def explain(self, error: ValidationError, *, section: str = "") -> list[Problem]:
+        """Say what pydantic found in words of the file, the variable or the flag.
+
+        Args:
+            error: What it found.
+            section: The section, if only that was looked at.
+        """
         problems = []
         for item in error.errors():
             incomplete = item.get("ctx", {}).get("error")
@@ -167,8 +246,9 @@ class Found:
                 origin = self.origins.get(incomplete.key, DEFAULT)
                 problems.append(Problem(f"{_place(origin)}: {incomplete.what}", incomplete.remedy))
                 continue
-            key = ".".join(str(part) for part in item["loc"][:2])
-            setting = KEYS[key]
+            place = (section, *item["loc"]) if section else item["loc"]
+            key = ".".join(str(part) for part in place[:2])
+            setting = self.keys[key]
             value = "bad (not shown, it is a secret)" if setting.is_secret else repr(_plain(item["input"]))
             problems.append(
                 Problem(f"{_place(self.origins.get(key, DEFAULT))}: {key} is {value}", f"Allowed: {setting.allowed}.")
@@ -252,25 +332,21 @@ def _bare(where: str) -> str:
     return where.removeprefix("file ").removeprefix("flag ")
 
 
-def _unknown_section(section: str, table: object, where: str) -> Problem:
-    names = {setting.key.partition(".")[2]: setting.key for setting in KEYS.values()}
-    if not isinstance(table, dict) and section in names:
-        remedy = f"Did you mean {names[section]}? Put it below a line [{names[section].partition('.')[0]}]."
-    else:
-        close = _close(section, SECTIONS)
-        remedy = f"Did you mean [{close}]? " if close else ""
-        remedy += f"Sections: {', '.join(SECTIONS)}."
-    return Problem(f"{where}: there is no section {section!r}", remedy)
+def unknown_key(key: str, where: str, keys: Mapping[str, Setting]) -> Problem:
+    """The problem of a key that no setting has.
 
-
-def unknown_key(key: str, where: str) -> Problem:
-    """The problem of a key that no setting has."""
+    Args:
+        key: The key.
+        where: Where it stands.
+        keys: All settings by key.
+    """
     section, _, name = key.partition(".")
-    if section not in SECTIONS:
-        close = _close(key, KEYS)
+    sections = list(dict.fromkeys(known.partition(".")[0] for known in keys))
+    if section not in sections:
+        close = _close(key, keys)
         remedy = f"Did you mean {close}? " if close else ""
-        return Problem(f"{_bare(where)}: there is no setting {key!r}", f"{remedy}Sections: {', '.join(SECTIONS)}.")
-    names = tuple(known.partition(".")[2] for known in KEYS if known.startswith(f"{section}."))
+        return Problem(f"{_bare(where)}: there is no setting {key!r}", f"{remedy}Sections: {', '.join(sections)}.")
+    names = tuple(known.partition(".")[2] for known in keys if known.startswith(f"{section}."))
     close = _close(name, names)
     remedy = f"Did you mean {section}.{close}? " if close else ""
     return Problem(

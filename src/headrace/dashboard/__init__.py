@@ -10,6 +10,7 @@
 - `reader`: reads the result topics with read_committed, and survives a broker that comes and goes.
 - `viewers`: who watches what; a slow browser gets the newest state, not a queue.
 - `probe`, `figures`, `diagnosis`: the pipeline page, with a sentence where something is wrong.
+- `job_graph`, `step_figures`, `sampling`: a job as a graph of steps, with figures, and the newest rows on its edges.
 - `access`, `api`, `pages`, `server`: who may ask, what can be asked, and the process.
 
 The protocol is described in docs/dashboard-protocol.md.

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from headrace.stream.display import Kind  # noqa: TC001 - read by pydantic
+from headrace.stream.display import Kind
 
 
 class Value(BaseModel):
@@ -120,11 +120,64 @@ class HistoryAnswer(BaseModel):
     points: list[HistoryPoint]
 
 
+class Figure(BaseModel):
+    """A figure of a step."""
+
+    name: str
+    value: float | None = Field(description="Null while it is not known.")
+    unit: Literal["per_second", "records", "ms", "bytes", "rows", "time"]
+    of: Literal["step", "job", "query"] = Field(
+        description="What it is a figure of; a query may run several jobs, and tells its state as a whole."
+    )
+
+
+class StepAnswer(BaseModel):
+    """A step of a job."""
+
+    id: str
+    kind: Literal["source", "stateless", "stateful", "results", "late"]
+    title: str
+    detail: list[str] = Field(description="Keys, windows, watermark.")
+    topic: str | None
+    figures: list[Figure]
+
+
+class EdgeAnswer(BaseModel):
+    """The rows that go from one step to another."""
+
+    id: str
+    source: str
+    target: str
+    rate: float | None = Field(description="Rows per second; null where they are not counted.")
+    sampled: bool = Field(description="Whether rows of it can be shown.")
+
+
+class GraphAnswer(BaseModel):
+    """A job as a graph of steps."""
+
+    job: str
+    query: str | None = Field(description="What runs it, as far as it was heard of.")
+    steps: list[StepAnswer]
+    edges: list[EdgeAnswer]
+
+
+class SampleAnswer(BaseModel):
+    """The newest rows on an edge."""
+
+    edge: str
+    text: str = Field(description="What the rows are, or why there are none.")
+    columns: list[Column]
+    rows: list[list[Any]] = Field(description="Newest first, each in the order of the columns.")
+    at: int | None = Field(description="When the newest of them was written.")
+
+
 class MapConfig(BaseModel):
     """Where the map begins, and an online style if one is set."""
 
     style: str | None
-    center: tuple[float, float] = Field(description="Longitude, latitude.")
+    center: tuple[float, float] | None = Field(
+        description="Longitude, latitude; null: the map begins where the first results are."
+    )
     zoom: float
 
 

@@ -15,17 +15,20 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from headrace.dashboard import answers
 from headrace.dashboard.cleaning import plain_text
-from headrace.dashboard.network import city
+from headrace.dashboard.sampling import SamplerBusyError
+from headrace.errors import BrokerError
 from headrace.geo import cell_from_text, cell_latitude, cell_longitude
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from prometheus_client import CollectorRegistry
 
     from headrace.dashboard.board import Board
     from headrace.dashboard.figures import Figures
     from headrace.dashboard.pages import Pages
+    from headrace.dashboard.sampling import Sampler
+    from headrace.dashboard.step_figures import StepFigures
 
 VERSION = metadata.version("headrace")
 MOST_CELLS = 50_000
@@ -41,9 +44,12 @@ def make_api(
     figures: Figures,
     metrics: CollectorRegistry,
     pages: Pages,
+    steps: StepFigures,
+    sampler: Sampler,
     *,
     title: str,
     map_config: dict[str, Any],
+    features: Callable[[], dict[str, Any]],
 ) -> FastAPI:
     """Put the REST application together.
 
@@ -52,8 +58,11 @@ def make_api(
         figures: The pipeline's own state.
         metrics: For Prometheus.
         pages: The files of the page.
+        steps: The graphs of the jobs.
+        sampler: Reads rows for them.
         title: What the page is called.
         map_config: Where the map begins, and its style.
+        features: Gives lines and points to draw on the map.
     """
     api = FastAPI(
         title="Headrace dashboard",
@@ -145,8 +154,8 @@ def make_api(
 
     @api.get("/api/network", tags=["page"])
     def network() -> Response:
-        """Stops and lines as GeoJSON, for the base map."""
-        return _json(city(), headers={"Cache-Control": "max-age=3600"})
+        """Lines and points as GeoJSON that an installed application wants to see on the map."""
+        return _json(features(), headers={"Cache-Control": "max-age=3600"})
 
     @api.get(
         "/healthz",
@@ -169,8 +178,51 @@ def make_api(
         """Figures for Prometheus."""
         return Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST)
 
+    add_steps(api, steps, sampler)
+    # The last: what no other route takes is a file of the page.
     api.mount("/", pages, name="pages")
     return api
+
+
+def add_steps(api: FastAPI, steps: StepFigures, sampler: Sampler) -> None:
+    """Add the questions about the steps of jobs.
+
+    Args:
+        api: The application.
+        steps: The graphs, with their figures.
+        sampler: Reads rows.
+    """
+
+    def known(job: str) -> str:
+        if job not in steps.graphs:
+            raise HTTPException(404, f"There is no job {plain_text(job)[:80]!r}. Jobs: {', '.join(steps.graphs)}.")
+        return job
+
+    @api.get("/api/jobs/{job}/graph", response_model=answers.GraphAnswer, tags=["jobs"])
+    def graph(job: str) -> Response:
+        """The steps of a job as a graph, with what is known of each: rates, backlog, watermark gap, state."""
+        return _json(steps.to_dict(known(job)))
+
+    @api.get(
+        "/api/jobs/{job}/sample",
+        response_model=answers.SampleAnswer,
+        responses={503: {"model": answers.ProblemAnswer}},
+        tags=["jobs"],
+    )
+    def sample(
+        job: str, edge: Annotated[str, Query(description="The id of an edge of the graph.", max_length=200)]
+    ) -> Response:
+        """The newest rows on an edge; where they cannot be shown, why."""
+        line = steps.graphs[known(job)].edge(edge)
+        if line is None:
+            names = ", ".join(each.id for each in steps.graphs[job].edges)
+            raise HTTPException(404, f"The graph of {job} has no edge {plain_text(edge)[:80]!r}. Edges: {names}.")
+        try:
+            return _json(sampler.sample(line))
+        except SamplerBusyError as problem:
+            raise HTTPException(503, f"{problem.message}. {problem.hint}") from problem
+        except BrokerError as problem:
+            raise HTTPException(503, f"{_GONE} ({plain_text(problem.message)})") from problem
 
 
 def _json(content: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from headrace.dashboard.declaration import column_type
 from headrace.engine.operator import IS_RETRACTION, WINDOW_END, WINDOW_START
 from headrace.geo import cell_from_text, cell_text
 from headrace.observe.places import marker_cells, marker_positions
@@ -127,6 +128,18 @@ def plain_text(text: str) -> str:
     """
     # Far more than can stay is not searched for control characters.
     return _CONTROL_PYTHON.sub("", text[: 4 * MAX_TEXT])[:MAX_TEXT]
+
+
+def safe_rows(frame: pl.DataFrame) -> tuple[list[dict[str, str]], list[list[Any]]]:
+    """Any frame as columns (name and type) and rows that are safe to send.
+
+    >>> safe_rows(pl.DataFrame({"depot": ["north"], "share": [float("nan")]}))
+    ([{'name': 'depot', 'type': 'text'}, {'name': 'share', 'type': 'number'}], [['north', None]])
+    """
+    types = {name: column_type(name, kind) for name, kind in frame.schema.items()}
+    values = [_safe(_column(frame, name, kind), kind) for name, kind in types.items()]
+    columns = [{"name": plain_text(name), "type": kind} for name, kind in types.items()]
+    return columns, [list(row) for row in zip(*values, strict=True)]
 
 
 # -------------------------------------------------------------------- columns

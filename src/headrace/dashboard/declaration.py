@@ -13,7 +13,7 @@ from headrace.time.duration import MILLISECOND, SECOND
 from headrace.windows.assigners import Aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from headrace.formats import Format
     from headrace.stream import Job
@@ -139,7 +139,7 @@ def _view(display: Display) -> dict[str, Any]:
 def declare(job: Job) -> Declaration:
     """Say what a job looks like.
 
-    >>> from headrace.transit.jobs import all_jobs
+    >>> from headrace_transit.jobs import all_jobs
     >>> job = all_jobs()["vehicle-distribution"]
     >>> shown = declare(job)
     >>> shown.title, shown.display.kind, shown.step, shown.time_to_live
@@ -208,7 +208,9 @@ def _declaration(
         step=step,
         keys=keys,
         display=display,
-        columns=tuple(Column(told, _type(told, kind, cells)) for told, kind in schema.items() if told not in FRAME),
+        columns=tuple(
+            Column(told, column_type(told, kind, cells)) for told, kind in schema.items() if told not in FRAME
+        ),
         schema=pl.Schema({told: kind for told, kind in schema.items() if told not in FRAME}),
         time_to_live=lives,
         format=format,
@@ -235,7 +237,14 @@ def _windows(job: Job) -> Aligned | None:
     return None
 
 
-def _type(name: str, kind: pl.DataType, cells: set[str]) -> ColumnType:
+def column_type(name: str, kind: pl.DataType, cells: Collection[str] = ()) -> ColumnType:
+    """The type of a column as a browser sees it.
+
+    Args:
+        name: The column.
+        kind: Its type.
+        cells: The columns that are known to hold H3 cells.
+    """
     if name in cells or (kind == pl.UInt64 and (name == "cell" or name.endswith("_cell"))):
         return "cell"
     if kind.is_numeric():

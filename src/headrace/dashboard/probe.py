@@ -136,6 +136,9 @@ class Probe:
         self.partitions: list[PartitionLag] = []
         self.incoming = Rate()
         self.dead = Rate()
+        #: Records per second that are written to a source topic, and that a job reads of it.
+        self.written: dict[str, Rate] = {}
+        self.read: dict[tuple[str, str], Rate] = {}
         self.last_event: float | None = None
         #: Records of the progress topic that were skipped, and why the last of them was.
         self.malformed: Counter[str] = Counter()
@@ -232,12 +235,31 @@ class Probe:
             if topic in topics
         ]
         with self.lock:
+            self._note_rates(lags, now)
             if self._ends:
                 self.incoming.add(events, now=now)
                 self.dead.add(dead, now=now)
             if events:
                 self.last_event = now
             self._ends, self.partitions = ends, lags
+
+    def _note_rates(self, lags: list[PartitionLag], now: float) -> None:
+        """Note how far the ends of topics and the offsets of jobs have moved."""
+        before = {(lag.job, lag.topic, lag.partition): lag for lag in self.partitions}
+        written: Counter[str] = Counter()
+        read: Counter[tuple[str, str]] = Counter()
+        ends = {(lag.topic, lag.partition): lag.end for lag in lags}
+        for (topic, partition), end in ends.items():
+            written[topic] += max(0, end - self._ends.get((topic, partition), end))
+        for lag in lags:
+            earlier = before.get((lag.job, lag.topic, lag.partition))
+            if lag.committed is not None:
+                from_offset = None if earlier is None else earlier.committed
+                read[lag.job, lag.topic] += 0 if from_offset is None else max(0, lag.committed - from_offset)
+        for topic, count in written.items():
+            self.written.setdefault(topic, Rate()).add(count, now=now)
+        for place, count in read.items():
+            self.read.setdefault(place, Rate()).add(count, now=now)
 
     def _end_offsets(self, places: Sequence[TopicPartition]) -> dict[tuple[str, int], int]:
         if not places:

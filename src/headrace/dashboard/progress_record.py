@@ -67,6 +67,7 @@ class ProgressRecord:
     phases: dict[str, int] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)
     dead_letters: DeadLetters | None = None
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 def read_progress_record(value: bytes | None, *, wall: int) -> ProgressRecord:
@@ -112,6 +113,7 @@ def read_progress_record(value: bytes | None, *, wall: int) -> ProgressRecord:
         phases=_wholes(batch, "phases"),
         watermarks={job: _milliseconds(text, "watermarks") for job, text in _texts(batch, "watermarks").items()},
         dead_letters=_dead_letters(told.get("mostly_dead_letters")),
+        counters=_counters(batch),
     )
 
 
@@ -171,6 +173,11 @@ def _texts(told: dict[str, Any], what: str) -> dict[str, str]:
 def _wholes(told: dict[str, Any], what: str) -> dict[str, int]:
     held = _object(told.get(what) or {}, what)
     return {plain_text(name): _whole(held, name) or 0 for name in held}
+
+
+def _counters(batch: dict[str, Any]) -> dict[str, dict[str, int]]:
+    held = _object(batch.get("counters") or {}, "counters")
+    return {plain_text(job): _wholes(held, job) for job in held}
 
 
 def _milliseconds(text: str, what: str) -> int:

@@ -16,15 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
-import pyarrow as pa
 
 from headrace.dashboard.cleaning import clean
-from headrace.dashboard.plain_results import plain_reader, read_plain
+from headrace.dashboard.result_decoder import ResultDecoder
 from headrace.dashboard.samples import Rate, Samples
 from headrace.dashboard.supervision import Part, Worker
 from headrace.errors import BrokerError
-from headrace.events import Codec, Layout, Result
-from headrace.events.dtype import from_text, to_text
 from headrace.kafka import Topics
 from headrace.kafka.consumer import Consumer
 from headrace.time.duration import MILLISECOND, SECOND
@@ -53,19 +50,6 @@ _BATCH = 5_000
 _STALE = 10.0
 #: What decoding or cleaning raises when a record holds something that nobody thought of.
 _DATA_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, pl.exceptions.PolarsError)
-
-#: What is read of a result record beside the columns of its job.
-_FIXED = (
-    "key",
-    "idempotency_key",
-    "window_start",
-    "window_end",
-    "pane_timing",
-    "is_retraction",
-    "newest_event_time",
-    "newest_ingestion_time",
-)
-_TIMES = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +134,10 @@ class Reader:
         self._connection = connection
         self._boards = dict(boards)
         self._by_topic = {board.declaration.topic: board for board in boards.values()}
-        self._schemas = {name: _schema(board) for name, board in boards.items()}
-        self._plain = {
-            name: plain_reader(board.declaration.format, board.declaration.schema)
-            for name, board in boards.items()
-            if board.declaration.format is not None
-        }
-        for name in (name for name, reader in self._plain.items() if reader is None):
+        self._decoder = ResultDecoder(board.declaration for board in boards.values())
+        for name in self._decoder.unreadable:
             log.warning("the results of %s cannot be shown: only those in the envelope or in JSON can", name)
         self._changed = changed
-        self._codec = Codec()
         self._stop = threading.Event()
         lives = max((board.declaration.time_to_live for board in boards.values()), default=0)
         self._back = min(MOST_LOOK_BACK, max(LOOK_BACK, lives + LOOK_BACK))
@@ -243,7 +221,7 @@ class Reader:
     def _show(self, board: Board, records: list[Record], *, since: int) -> None:
         job = board.declaration.job
         try:
-            frame = self._decode(job, records)
+            frame = self._decoder.decode(job, records)
             rows = clean(frame, board.declaration)
         except _DATA_ERRORS as problem:
             if len(records) > 1:
@@ -263,19 +241,6 @@ class Reader:
         self.arrivals.take(job, frame, refused=len(records) - frame.height, since=since, now=now)
         board.apply(rows, now=now)
 
-    def _decode(self, job: str, records: list[Record]) -> pl.DataFrame:
-        plain = self._plain.get(job)
-        if plain is not None:
-            return read_plain(plain, records)
-        batch = pa.table(
-            {
-                "value": pa.array([record.value for record in records], pa.binary()),
-                "timestamp": pa.array([record.timestamp for record in records], _TIMES),
-            }
-        )
-        decoded = self._codec.decode(batch, types=[Result], columns=self._schemas[job], keep=["timestamp"], job=job)
-        return decoded.frame
-
     def _tell(self, state: BrokerState, text: str = "") -> None:
         if (state, text) != (self._status.state, self._status.text):
             since = self._status.since if state == self._status.state else _now()
@@ -289,10 +254,3 @@ class Reader:
 
 def _now() -> int:
     return time.time_ns() // (1000 * MILLISECOND)
-
-
-def _schema(board: Board) -> pl.Schema:
-    """What to read of a job's results: a column of another type than the job's own makes the record no result."""
-    fixed = Layout(Result.DESCRIPTOR).schema
-    own = {name: from_text(to_text(kind)) or pl.String() for name, kind in board.declaration.schema.items()}
-    return pl.Schema({name: fixed[name] for name in _FIXED} | own)

@@ -9,6 +9,7 @@ import logging
 import socket
 import time
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import socketio
@@ -19,15 +20,19 @@ from headrace.dashboard.api import VERSION, make_api
 from headrace.dashboard.board import Board
 from headrace.dashboard.connections import Connections, counted_protocol, peer_in, room_for
 from headrace.dashboard.declaration import declare_all
+from headrace.dashboard.defaults import PageDefaults, defaults_for, features_of
 from headrace.dashboard.figures import Figures
 from headrace.dashboard.metrics import DashboardCollector, make_registry
 from headrace.dashboard.pages import Pages
 from headrace.dashboard.probe import Probe
 from headrace.dashboard.reader import Reader
+from headrace.dashboard.sampling import Sampler
+from headrace.dashboard.step_figures import StepFigures
 from headrace.dashboard.supervision import keep_running
 from headrace.dashboard.viewers import MOST_VIEWERS, Viewers
 from headrace.dev.ports import port_owner
 from headrace.errors import EnvironmentProblem
+from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
     import threading
@@ -49,6 +54,10 @@ _LISTEN_FOR_STOP = 0.1
 _MORE_PORTS = 100
 
 
+#: How near the map begins if no application says so: the page then finds the first results.
+_WORLD_ZOOM = 10.5
+
+
 @dataclass(frozen=True, kw_only=True)
 class DashboardOptions:
     """How the dashboard is served.
@@ -57,16 +66,14 @@ class DashboardOptions:
         access: Who may ask.
         title: What the page is called.
         style: The URL of an online map style; empty: the map without the network.
-        center: Longitude and latitude where the map begins.
-        zoom: How near.
+        defaults: What installed applications want to see, such as places on the map.
         viewers: Viewers at a time, at most.
     """
 
     access: Access = field(default_factory=Access)
     title: str = "Headrace"
     style: str = ""
-    center: tuple[float, float] = (24.94, 60.19)
-    zoom: float = 10.5
+    defaults: tuple[PageDefaults, ...] = ()
     viewers: int = MOST_VIEWERS
 
 
@@ -108,18 +115,22 @@ class Dashboard:
         self.reader = Reader(connection, self.boards, self.viewers.changed)
         self.probe = Probe(connection, jobs, self._heard_watermark)
         self.figures = Figures(self.boards, self.reader, self.probe, self.viewers)
+        defaults = defaults_for(self.options.defaults, [topic for job in jobs for topic in job.sources])
         collector = DashboardCollector(self.boards, self.reader, self.viewers, self.figures, self.connections)
         self.api = make_api(
             self.boards,
             self.figures,
             make_registry(collector),
             pages or Pages(),
+            StepFigures(jobs, self.boards, self.reader, self.probe),
+            Sampler(connection, [board.declaration for board in self.boards.values()], types_of(jobs)),
             title=self.options.title,
             map_config={
                 "style": self.options.style or None,
-                "center": list(self.options.center),
-                "zoom": self.options.zoom,
+                "center": list(defaults[0].center) if defaults else None,
+                "zoom": defaults[0].zoom if defaults else _WORLD_ZOOM,
             },
+            features=cache(partial(features_of, defaults)),
         )
         both = socketio.ASGIApp(self.sockets, self.api, socketio_path="socket.io")
         self.app = Gate(both, self.options.access, let_in=self._let_in)

@@ -4,7 +4,7 @@
 each, and writes a report with plots and the raw data. The parts:
 
     plan          what is to be run, and how long that takes
-    load          the load generator, a process of its own
+    subject       what is evaluated: jobs, their markers, their load
     parts         starting and stopping broker, generator and jobs
     visibility    when results become visible to readers, committed and not
     backlog       how many events wait in Kafka
@@ -22,4 +22,4 @@ from __future__ import annotations
 
 from headrace.extras import require
 
-require("spark", "transit", by="headrace.evaluate")
+require("spark", by="headrace.evaluate")

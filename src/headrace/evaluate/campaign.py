@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import threading
 
     from headrace.evaluate.plan import Plan, Trial
+    from headrace.evaluate.subject import Subject
 
 
 class Observer(Protocol):
@@ -66,10 +67,12 @@ class Campaign:
 
     Args:
         plan: What to run.
+        subject: The jobs of the plan, with what it takes to measure them.
         directory: Where everything is kept.
     """
 
     plan: Plan
+    subject: Subject
     directory: Path
     _failed: list[dict[str, Any]] = field(default_factory=list)
 
@@ -140,7 +143,7 @@ class Campaign:
         observer.trial(trial, done=number, total=total, left=self._left(trial, number))
         directory = self.directory / "trials" / trial.name
         try:
-            record = TrialRun(self.plan, trial, directory, stop=stop, tell=observer.phase).run()
+            record = TrialRun(self.plan, self.subject, trial, directory, stop=stop, tell=observer.phase).run()
         except InterruptedTrialError:
             raise
         except HeadraceError as problem:
@@ -174,7 +177,7 @@ class Campaign:
             return
         observer.phase("bytes per event", 15)
         with EmbeddedBroker(ServerSettings(data_dir=self.directory / "sizes")) as broker:
-            path.write_text(json.dumps(bytes_per_event(broker), indent=1) + "\n", "utf-8")
+            path.write_text(json.dumps(bytes_per_event(broker, self.subject.load.sample()), indent=1) + "\n", "utf-8")
         shutil.rmtree(self.directory / "sizes", ignore_errors=True)
 
 

@@ -18,7 +18,6 @@ from headrace.evaluate.campaign import held_and_lost
 from headrace.evaluate.meter import OTHERS
 from headrace.observe.latency import latency_report
 from headrace.observe.quantiles import summarise
-from headrace.transit.jobs import all_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +81,7 @@ def volume_figures(directory: Path, records: Sequence[dict[str, Any]], volume: f
 
 def job_figures(directory: Path, valid: Sequence[dict[str, Any]], job: str) -> dict[str, Any]:
     """Sum up what valid trials of a volume say about a job: its results by reader, its markers."""
-    windowed = bool(all_jobs()[job].windows)
+    windowed = any(job in record.get("windowed", ()) for record in valid)
     readers = {}
     for kind in ("committed", "uncommitted"):
         values, clusters = pooled(directory, valid, job, kind, windowed=windowed)

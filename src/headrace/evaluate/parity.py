@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from headrace.config import Settings
 from headrace.engine.operator import EVENT_TIME, WINDOW_END
 from headrace.errors import PlanError
 from headrace.events import Codec, Result
 from headrace.kafka import Connection, Consumer
+from headrace.registry import Registry
 from headrace.time.duration import SECOND
-from headrace.transit.jobs import all_jobs
 
 if TYPE_CHECKING:
     from headrace.stream import Job
@@ -76,10 +77,10 @@ def compare(job: str, stream: pl.DataFrame, batch: pl.DataFrame, *, keys: tuple[
         batch: What it should have written.
         keys: What a result is about, beside its window or event time.
 
-    >>> one = pl.DataFrame({"cell": [1, 2], "event_time": [10, 10], "vehicles": [3, 4]})
+    >>> one = pl.DataFrame({"cell": [1, 2], "event_time": [10, 10], "parcels": [3, 4]})
     >>> compare("cells", one, one, keys=("cell",)).right
     True
-    >>> other = pl.DataFrame({"cell": [1, 3], "event_time": [10, 10], "vehicles": [5, 4]})
+    >>> other = pl.DataFrame({"cell": [1, 3], "event_time": [10, 10], "parcels": [5, 4]})
     >>> found = compare("cells", other, one, keys=("cell",))
     >>> found.missing, found.extra, found.different
     (1, 1, 1)
@@ -155,7 +156,7 @@ def check(connection: Connection, watermarks: dict[str, int], *, scratch: Path, 
     from headrace.spark.run.batch import run_batch
     from headrace.spark.session.session import spark_settings, start_session
 
-    jobs = [all_jobs()[name] for name in watermarks]
+    jobs = Registry(Settings.load()).find(watermarks)
     settings = spark_settings(state_partitions=2, driver_memory="3g", local_directory=scratch)
     spark = start_session("parity", master=master, settings=settings)
     try:

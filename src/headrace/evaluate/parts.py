@@ -113,11 +113,3 @@ def jobs_command(jobs: Sequence[str], *, bootstrap: str, home: Path, master: str
     words = [word for assignment in assignments for word in ("--set", assignment)]
     options = ["--bootstrap", bootstrap, "--master", master, "--fresh", "--json"]
     return [sys.executable, "-m", "headrace.cli", *words, "run", *jobs, *options]
-
-
-def load_command(*, bootstrap: str, vehicles: int, seed: int) -> list[str]:
-    """Give the command that runs the load generator."""
-    return [
-        *(sys.executable, "-m", "headrace.evaluate.load"),
-        *("--bootstrap", bootstrap, "--vehicles", str(vehicles), "--seed", str(seed)),
-    ]

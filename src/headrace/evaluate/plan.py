@@ -1,6 +1,6 @@
 """What an evaluation runs, and how long that takes.
 
-A volume is a multiple of `BASE` events a second, the load that a city's fleet gives on average. Every volume is run as
+A volume is a multiple of `BASE` events a second, a usual load. Every volume is run as
 often as repetitions are asked for; repetitions go round the volumes in turn, so that a slow hour of the machine does
 not fall on one volume alone. After them, if asked for, comes the search for the highest volume that is held: doubling
 from the highest one planned (or halving, if that was not held), then halving the gap until it is small.
@@ -81,7 +81,7 @@ class Plan:
         uncommitted: Whether to read also as somebody who does not wait for transactions.
         master: Where Spark runs.
         settings: KEY=VALUE for the jobs, as for `--set`.
-        seed: Of the simulated fleet.
+        seed: Of the load.
     """
 
     jobs: tuple[str, ...]

@@ -15,7 +15,6 @@ import polars as pl
 from headrace.evaluate import measures
 from headrace.evaluate.figures import pooled, product_cores
 from headrace.extras import require
-from headrace.transit.jobs import all_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,7 +80,7 @@ def distributions(directory: Path, records: Sequence[dict[str, Any]], jobs: Sequ
     colours = colour(volumes)
 
     def draw(axis: Axes, job: str) -> None:
-        windowed = bool(all_jobs()[job].windows)
+        windowed = any(job in record.get("windowed", ()) for record in records)
         for volume in volumes:
             chosen = [record for record in records if record["volume"] == volume]
             for kind, style in (("committed", "-"), ("uncommitted", ":")):

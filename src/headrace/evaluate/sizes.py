@@ -1,6 +1,6 @@
-"""Bytes per event: what a vehicle position costs in Kafka, binary and JSON, with and without compression.
+"""Bytes per event: what one of a load costs in Kafka, binary and JSON, with and without compression.
 
-Measured where it counts, in the log files of the broker: the same positions are written to a topic per encoding and
+Measured where it counts, in the log files of the broker: the same events are written to a topic per encoding and
 compression by the producer that the feeds use, and the files are looked at. So batching, record headers and keys are in
 the figure.
 """
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.kafka import Producer, Topics, TopicSpec
-from headrace.transit.simulator import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,30 +19,30 @@ if TYPE_CHECKING:
     from headrace.dev import EmbeddedBroker
     from headrace.events import Encoding
     from headrace.kafka.producer import Compression
+    from headrace.observe.recipes import Sample
 
 ENCODINGS: tuple[Encoding, ...] = ("binary", "json")
 COMPRESSIONS: tuple[Compression, ...] = ("none", "lz4", "zstd")
 
 
-def bytes_per_event(broker: EmbeddedBroker, *, vehicles: int = 700, seconds: int = 20) -> dict[str, dict[str, float]]:
+def bytes_per_event(broker: EmbeddedBroker, sample: Sample) -> dict[str, dict[str, float]]:
     """Measure it.
 
     Args:
         broker: A broker whose files can be looked at; topics are made there and deleted again.
-        vehicles: How many vehicles report.
-        seconds: For how long.
+        sample: The events.
 
     Returns:
         By encoding: the size of a value alone (`value`), then what a record takes on disk per compression.
     """
-    positions = Fleet(vehicles=vehicles, seed=1).positions(0, seconds=seconds)
-    keys = [key.encode() for key in positions.get_column("vehicle_id").to_list()]
     sizes: dict[str, dict[str, float]] = {}
     for encoding in ENCODINGS:
-        values = Codec().encode(positions, VehiclePosition, encoding=encoding).to_pylist()
+        values = Codec().encode(sample.frame, sample.type, encoding=encoding).to_pylist()
         sizes[encoding] = {"value": sum(map(len, values)) / len(values)}
         for compression in COMPRESSIONS:
-            sizes[encoding][compression] = _on_disk(broker, f"size.{encoding}.{compression}", keys, values, compression)
+            sizes[encoding][compression] = _on_disk(
+                broker, f"size.{encoding}.{compression}", sample.keys, values, compression
+            )
     return sizes
 
 

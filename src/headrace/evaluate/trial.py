@@ -17,22 +17,20 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.config import Settings
 from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import HeadraceError, JobError
 from headrace.evaluate import measures
 from headrace.evaluate.backlog import BacklogWatch
 from headrace.evaluate.judgement import FOREIGN_CORES, judge_backlog, judge_load
 from headrace.evaluate.meter import OTHERS, Meter, mean_cores, most_memory
-from headrace.evaluate.parts import Part, jobs_command, load_command
+from headrace.evaluate.parts import Part, jobs_command
 from headrace.evaluate.visibility import ReaderKind, ResultWatch
 from headrace.observe.latency import latency_report, write_outcomes
 from headrace.observe.probe import Probe, wall
 from headrace.observe.tracker import Tracker
+from headrace.stream.message_types import types_of
 from headrace.time.duration import SECOND
 from headrace.time.instants import instant
-from headrace.transit.jobs import all_jobs
-from headrace.transit.markers import recipe_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headrace.evaluate.plan import Plan, Trial
+    from headrace.evaluate.subject import Subject
 
 #: Seconds that jobs may take until their first batch is done, that they may take to catch up before measuring begins
 #: anyway, and that results may be on their way at the end.
@@ -72,6 +71,7 @@ class TrialRun:
 
     Args:
         plan: The evaluation it belongs to.
+        subject: The jobs of the plan, with what it takes to measure them.
         trial: Which volume, how long.
         directory: Where its raw data go.
         stop: Set it to give up.
@@ -79,7 +79,14 @@ class TrialRun:
     """
 
     def __init__(
-        self, plan: Plan, trial: Trial, directory: Path, *, stop: threading.Event, tell: Callable[[str, float], None]
+        self,
+        plan: Plan,
+        subject: Subject,
+        trial: Trial,
+        directory: Path,
+        *,
+        stop: threading.Event,
+        tell: Callable[[str, float], None],
     ) -> None:
         self._plan = plan
         self._trial = trial
@@ -87,7 +94,8 @@ class TrialRun:
         self._work = directory / "work"
         self._stop = stop
         self._tell = tell
-        self._jobs = {name: all_jobs()[name] for name in plan.jobs}
+        self._subject = subject
+        self._jobs = subject.jobs
         self._tracker = Tracker(patience=30 * SECOND)
         self._scene = _Scene()
 
@@ -145,15 +153,21 @@ class TrialRun:
         scene.watches = {kind: ResultWatch(connection, topics, kind=kind) for kind in kinds}
         backlog = scene.backlog = BacklogWatch(connection, list(self._jobs.values()))
         self._tell("warming up", plan.warm_up)
-        command = load_command(bootstrap=connection.bootstrap, vehicles=trial.rate, seed=plan.seed)
+        command = self._subject.load.command(bootstrap=connection.bootstrap, rate=trial.rate, seed=plan.seed)
         load = Part("the load generator", command, log=self._directory / "load.log")
         scene.parts.append(load)
         meter.watch({"broker": broker.pid, "jobs": jobs.pid, "load": load.pid, "measuring": os.getpid()})
         self._sleep(plan.warm_up)
         self._until(lambda: (backlog.newest() or 0) <= _CAUGHT_UP * trial.rate, _CATCH_UP, None)
-        recipes = [recipe_of(name, Settings()) for name in plan.jobs]
+        recipes = self._subject.recipes()
         with Probe(
-            connection, recipes, self._tracker, every=plan.marker_every, uncommitted=plan.uncommitted, seed=plan.seed
+            connection,
+            recipes,
+            self._tracker,
+            every=plan.marker_every,
+            uncommitted=plan.uncommitted,
+            seed=plan.seed,
+            types=types_of(self._jobs.values()),
         ) as probe:
             self._tell("measuring", trial.seconds)
             scene.begin = wall()
@@ -238,6 +252,7 @@ class TrialRun:
         return {
             "name": trial.name,
             "volume": trial.volume,
+            "windowed": [name for name, job in self._jobs.items() if job.windows],
             "rate": trial.rate,
             "repetition": trial.repetition,
             "searching": trial.searching,

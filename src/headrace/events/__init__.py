@@ -6,6 +6,8 @@ schemas themselves are in `headrace/events/schemas/*.proto`, and `docs/schemas.m
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.events.codec import Codec
 from headrace.events.decoding import ENCODING_HEADER, Decoded, Encoding
 from headrace.events.layout import Layout
@@ -13,7 +15,7 @@ from headrace.events.letters import Reason, Rejection, dead_letter
 from headrace.events.registry import EventType, TypeRegistry
 from headrace.events.schemas.envelope_pb2 import Event
 from headrace.events.schemas.records_pb2 import Cells, Column, DeadLetter, LateEvent, Record, Result
-from headrace.events.schemas.transit_pb2 import StopEvent, VehiclePosition
+from headrace.moved import moved_name
 
 __all__ = [
     "Codec",
@@ -27,8 +29,6 @@ __all__ = [
     "Rejection",
     "dead_letter",
     "Event",
-    "VehiclePosition",
-    "StopEvent",
     "Record",
     "Result",
     "Column",
@@ -36,3 +36,7 @@ __all__ = [
     "DeadLetter",
     "LateEvent",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return moved_name("headrace.events", name)

@@ -61,11 +61,12 @@ class Codec:
     >>> import polars as pl
     >>> codec = Codec()
     >>> frame = pl.DataFrame({
-    ...     "event_time": [datetime(2020, 9, 21, 3, tzinfo=UTC)], "vehicle_id": ["40/456"], "speed": [0.57]})
-    >>> values = codec.encode(frame, "VehiclePosition")
-    >>> decoded = codec.decode([values[0].as_py(), b"rubbish"], types=["VehiclePosition"])
-    >>> decoded.frame.select("vehicle_id", "speed").row(0)
-    ('40/456', 0.57)
+    ...     "event_time": [datetime(2020, 9, 21, 3, tzinfo=UTC)], "parcel": ["p1"], "weight": [0.57]})
+    >>> values = codec.encode(frame, "Record")
+    >>> columns = pl.Schema({"parcel": pl.String, "weight": pl.Float64})
+    >>> decoded = codec.decode([values[0].as_py(), b"rubbish"], types=["Record"], columns=columns)
+    >>> decoded.frame.select("parcel", "weight").row(0)
+    ('p1', 0.57)
     >>> decoded.dead["reason"].to_list()
     ['malformed']
     """

@@ -22,13 +22,16 @@ from headrace.errors import SchemaError
 from headrace.events import cells, jsonform
 from headrace.events.columns import finish, instants
 from headrace.events.letters import SCHEMA, Letters, Reason, Rejection
+from headrace.events.quick_records import read_records
 from headrace.events.reader import value_lengths, value_offsets
+from headrace.events.schemas.records_pb2 import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from headrace.events.quick_records import QuickRead
     from headrace.events.reader import Reader
     from headrace.events.registry import EventType, TypeRegistry
 
@@ -46,6 +49,8 @@ INGESTION_TIME = "ingestion_time"
 ORIGIN = ("key", "topic", "partition", "offset", "timestamp")
 
 _OPEN_BRACE = 0x7B
+#: Holds the position of each row while rows that were read in two ways are put in order.
+_NUMBER = "\0number"
 _TIME = pa.timestamp("us", "UTC")
 _NO_LETTERS = pl.DataFrame(schema=SCHEMA)
 
@@ -253,6 +258,34 @@ class Decoding:
 
     def _details(self, want: Want, envelope: pa.RecordBatch, rows: Rows, kept: dict[str, pa.Array]) -> pl.DataFrame:
         """Read the details of one type, and put times, columns and what is kept side by side."""
+        quick = self._quick_details(want, envelope)
+        if quick is None:
+            return self._general_details(want, envelope, rows, kept)
+        if quick.fits is None:
+            return _beside(envelope, quick.frame, _taken(kept, rows))
+        # The rest is read by the general way; then all stand in the order in which they came.
+        fitting, others = np.flatnonzero(quick.fits), np.flatnonzero(~quick.fits)
+        last = len(envelope) - 1 if rows is None else int(rows[-1])
+        numbered = {**kept, _NUMBER: pa.array(np.arange(last + 1))}
+        parts = [
+            _beside(envelope.take(pa.array(fitting)), quick.frame, _taken(numbered, _compose(rows, fitting))),
+            self._general_details(want, envelope.take(pa.array(others)), _compose(rows, others), numbered),
+        ]
+        return pl.concat(parts).sort(_NUMBER).drop(_NUMBER)
+
+    def _quick_details(self, want: Want, envelope: pa.RecordBatch) -> QuickRead | None:
+        """Read records that bring their own columns, as far as they look alike; None where there are none."""
+        declared, layout = want.declared, want.reader.layout
+        # The quick way knows a record's cells only, and not the fields that other open types have beside them.
+        if declared is None or layout.name != Record.DESCRIPTOR.full_name or want.columns != tuple(declared):
+            return None
+        taken = (EVENT_TIME, INGESTION_TIME, *layout.field_names, *(f"kafka_{name}" for name in ORIGIN))
+        return read_records(envelope.column("details").field("value"), declared, reserved=taken)
+
+    def _general_details(
+        self, want: Want, envelope: pa.RecordBatch, rows: Rows, kept: dict[str, pa.Array]
+    ) -> pl.DataFrame:
+        """Read the details of any type."""
         layout = want.reader.layout
         reading = want.reader.read(envelope.column("details").field("value"))
         for row, text in reading.bad:
@@ -281,6 +314,16 @@ class Decoding:
         kept_now = kept if rows is None else {name: column.take(pa.array(rows)) for name, column in kept.items()}
         frame = _frame(_columns(times) | _columns(table) | kept_now)
         return frame if not layout.is_open else _add_own(frame, own, want, list(kept))
+
+
+def _beside(envelope: pa.RecordBatch, own: pl.DataFrame, kept: dict[str, pa.Array]) -> pl.DataFrame:
+    """Put times, the columns of records and what is kept side by side."""
+    times = _frame(_columns(envelope.select([EVENT_TIME, INGESTION_TIME])))
+    return times.hstack(own.get_columns()).hstack(_frame(kept).get_columns() if kept else [])
+
+
+def _taken(kept: dict[str, pa.Array], rows: Rows) -> dict[str, pa.Array]:
+    return kept if rows is None else {name: column.take(pa.array(rows)) for name, column in kept.items()}
 
 
 def _add_own(frame: pl.DataFrame, own: pl.DataFrame, want: Want, kept: list[str]) -> pl.DataFrame:

@@ -144,9 +144,9 @@ class Layout:
         root: The reading schema's descriptor of the type.
         message_class: The reading schema's Python class of the type.
 
-    >>> from headrace.events.schemas.transit_pb2 import VehiclePosition
-    >>> dict(Layout(VehiclePosition.DESCRIPTOR, columns=["vehicle_id", "speed"]).schema)
-    {'vehicle_id': String, 'speed': Float64}
+    >>> from headrace.events.schemas.records_pb2 import DeadLetter
+    >>> dict(Layout(DeadLetter.DESCRIPTOR, columns=["reason", "partition"]).schema)
+    {'reason': String, 'partition': Int32}
     """
 
     def __init__(self, descriptor: Descriptor, *, columns: Sequence[str] | None = None) -> None:

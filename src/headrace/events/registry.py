@@ -1,7 +1,8 @@
 """The type registry: which message types events may have, by the `type_url` in their envelope.
 
 A type_url is "<anything>/<full name of the message type>"; only the name counts. The registry knows Headrace's own
-types from the start; a user adds theirs, as generated classes or as descriptors. An event of a type that is not
+types from the start; a user adds theirs, as generated classes or as descriptors, and one that is handed to the codec as
+such is known from then on. An event of a type that is not
 registered is a dead letter with the reason `unknown_type`, not a guess.
 """
 
@@ -14,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor
 
 from headrace.errors import SchemaError
-from headrace.events.schemas import records_pb2, transit_pb2
+from headrace.events.schemas import records_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +30,6 @@ RESERVED_COLUMNS = frozenset({"event_time", "ingestion_time"})
 RESERVED_PREFIX = "kafka_"
 
 BUILT_IN: tuple[type[Message], ...] = (
-    transit_pb2.VehiclePosition,
-    transit_pb2.StopEvent,
     records_pb2.Record,
     records_pb2.Result,
     records_pb2.DeadLetter,
@@ -43,7 +42,7 @@ class EventType:
     """A registered message type.
 
     Args:
-        name: Its full name, such as "headrace.v1.VehiclePosition".
+        name: Its full name, such as "headrace.v1.Record".
         message_class: Its Python class.
     """
 
@@ -68,8 +67,8 @@ class TypeRegistry:
         types: Types to register besides Headrace's own.
 
     >>> registry = TypeRegistry()
-    >>> registry.resolve("type.googleapis.com/headrace.v1.VehiclePosition").name
-    'headrace.v1.VehiclePosition'
+    >>> registry.resolve("type.googleapis.com/headrace.v1.Record").name
+    'headrace.v1.Record'
     >>> registry.resolve("type.googleapis.com/acme.Unheard") is None
     True
     """
@@ -106,25 +105,34 @@ class TypeRegistry:
         self._types[entry.name] = entry
         return entry
 
+    def include(self, other: TypeRegistry) -> None:
+        """Add the types of another registry."""
+        self._types |= other._types
+
     def resolve(self, type_url: str) -> EventType | None:
         """Find the type of a type_url; None if it is not registered."""
         _prefix, slash, name = type_url.rpartition("/")
         return self._types.get(name) if slash else None
 
     def get(self, which: str | type[Message] | Descriptor | EventType) -> EventType:
-        """Find a registered type by its full name, its last name if only one has it, its class or its descriptor.
+        """Find a type by its full name, its last name if only one has it, its class or its descriptor.
+
+        A class or a descriptor of a type that is not registered is registered by this.
 
         Raises:
-            SchemaError: It is not registered.
+            SchemaError: There is no type of this name, or it cannot be one of an event.
         """
         if isinstance(which, EventType):
             name = which.name
         elif isinstance(which, str):
             name = which
         else:
-            name = (which if isinstance(which, Descriptor) else which.DESCRIPTOR).full_name
+            descriptor = which if isinstance(which, Descriptor) else getattr(which, "DESCRIPTOR", None)
+            name = getattr(descriptor, "full_name", "")
         if name in self._types:
             return self._types[name]
+        if not isinstance(which, str | EventType):
+            return self.register(which)
         short = [entry for entry in self if entry.name.rpartition(".")[2] == name]
         if len(short) == 1:
             return short[0]

@@ -6,10 +6,12 @@ which schemas of writers a reader's schema takes, and what is refused is in docs
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -18,18 +20,27 @@ from headrace.extras import require
 from headrace.formats.assembly import EVENT_TIME, INGESTION_TIME, assemble, compose, malformed, readable
 from headrace.formats.avro_columns import column_type, converter
 from headrace.formats.avro_reader import read_values
-from headrace.formats.avro_schema import AvroType, load_schema, schema_of
+from headrace.formats.avro_schema import AvroType, load_schema, parse_schema, schema_json, schema_of
 from headrace.formats.avro_writer import write_values
+from headrace.formats.confluent import frame as framed_by
+from headrace.formats.confluent import unframe
 from headrace.formats.format import DecodedRecords, Format
 from headrace.formats.record import with_key
+from headrace.formats.schema_registry import SchemaRegistry
 from headrace.formats.times import ISO, EventTime, field_time
+
+#: Stands for the newest schema of a subject.
+LATEST = "latest"
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from headrace.formats.avro_columns import Converter
     from headrace.formats.format import RecordPart, Records
+    from headrace.formats.schema_registry import RegisteredSchema
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,9 @@ class AvroFormat(Format):
     reader: AvroType | None = None
     writer: AvroType | None = None
     time: EventTime = field(default_factory=EventTime)
+    registry: SchemaRegistry | None = None
+    subject: str | None = None
+    register: bool = True
 
     def __post_init__(self) -> None:
         require("avro", by="the format avro")
@@ -48,7 +62,7 @@ class AvroFormat(Format):
                 raise SchemaError("avro() without a schema has no field with a time", hint="Give it schema=...")
             return
         self._check_columns(self.reader)
-        _ = self._converter  # a writer's schema that does not fit fails here
+        _converter(self.writer or self.reader, self.reader)  # a writer's schema that does not fit fails here
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -74,40 +88,84 @@ class AvroFormat(Format):
     def text(self) -> str:
         """Describe the format in a line of `explain()`."""
         record = "" if self.reader is None else f" of {self.reader.label}"
-        return f"avro{record}, time from {self.time.text}"
+        registry = "" if self.registry is None else f", schemas from {self.registry.url}"
+        return f"avro{record}{registry}, time from {self.time.text}"
 
     def decode(self, records: Records, columns: Sequence[str] | None = None) -> DecodedRecords:
-        """Read records in columns."""
+        """Read records in columns.
+
+        Raises:
+            RegistryError: A schema is needed, and the registry cannot be asked.
+        """
         if self.reader is None:
             raise SchemaError("avro() without a schema cannot read", hint="Give it schema=...")
         values, positions, rejections = readable(records)
-        rows, kept, refused = read_values(values, self.writer or self.reader, self._converter)
+        rows, kept, refused = self._read(values, self.reader)
         for row, text in refused.items():
             rejections[row if positions is None else int(positions[row])] = malformed(text)
-        frame = frame_of(rows)
         chosen = self.schema.names() if columns is None else list(columns)
-        return assemble(
-            frame, compose(positions, None if not refused else kept), rejections, records, self.time, chosen
-        )
+        places = compose(positions, kept if refused else None)
+        return assemble(frame_of(rows), places, rejections, records, self.time, chosen)
+
+    def _read(
+        self, values: pa.BinaryArray, reader: AvroType
+    ) -> tuple[pa.StructArray, NDArray[np.int64], dict[int, str]]:
+        """Read values, each by the schema that it was written by."""
+        if self.registry is None:
+            writer = self.writer or reader
+            return read_values(values, writer, _converter(writer, reader))
+        framed = unframe(values)
+        refused = dict(framed.refused)
+        parts, kept = [pa.array([], column_type(reader))], [np.zeros(0, np.int64)]
+        for number, rows, bodies in framed.groups:
+            try:
+                writer = self._written_by(number)
+                convert = _converter(writer, reader)
+            except SchemaError as problem:
+                refused |= dict.fromkeys(rows.tolist(), f"the schema {number}: {problem.message}")
+                continue
+            found, good, wrong = read_values(bodies, writer, convert)
+            refused |= {int(rows[row]): text for row, text in wrong.items()}
+            parts.append(found)
+            kept.append(rows[good])
+        places = np.concatenate(kept)
+        order = np.argsort(places, kind="stable")
+        whole = parts[1] if len(parts) == 2 else pa.concat_arrays(parts).take(pa.array(order))  # one schema: in order
+        return whole, places[order], refused
+
+    def _written_by(self, number: int | str) -> AvroType:
+        if self.registry is None:
+            raise SchemaError("avro() without registry= knows no numbers of schemas")
+        found = self.registry.client.schema(number)
+        if found is None:
+            raise SchemaError(f"the registry at {self.registry.url} does not know it")
+        return _avro_type(found)
 
     def encode(self, frame: pl.DataFrame) -> pa.BinaryArray:
         """Write the fields of the schema, or all columns where none is declared.
 
         Raises:
             SchemaError: A field has no column and no default, or a column does not fit its field.
+            RegistryError: The registry cannot be asked, or refuses the schema.
         """
         if self.writer is not None:
             raise SchemaError(
                 "the format avro with writer_schema= cannot write: it would not read what it writes",
                 hint="Write with a format that has schema= alone.",
             )
-        return write_values(frame, self.reader or schema_of(frame.schema))
-
-    @cached_property
-    def _converter(self) -> Converter:
-        if self.reader is None:
-            raise SchemaError("avro() without a schema cannot read", hint="Give it schema=...")
-        return converter(self.writer or self.reader, self.reader)
+        schema = self.reader or schema_of(frame.schema)
+        if self.registry is None:
+            return write_values(frame, schema)
+        if self.subject is None:
+            raise SchemaError(
+                "the format avro with registry= cannot write without subject=",
+                hint='The subject of the values of a topic is usually its name and "-value".',
+            )
+        values = write_values(frame, schema)
+        if not len(values):
+            return values
+        text = json.dumps(schema_json(schema))
+        return framed_by(self.registry.client.number(self.subject, text, register=self.register), values)
 
     def _check_columns(self, reader: AvroType) -> None:
         names = {each.name for each in reader.fields}
@@ -146,6 +204,20 @@ class AvroFormat(Format):
             )
 
 
+@lru_cache(maxsize=256)
+def _converter(writer: AvroType, reader: AvroType) -> Converter:
+    return converter(writer, reader)
+
+
+@lru_cache(maxsize=256)
+def _avro_type(found: RegisteredSchema) -> AvroType:
+    if found.kind != "AVRO":
+        raise SchemaError(f"it is a schema of {found.kind}, not of Avro")
+    if found.has_references:
+        raise SchemaError("it uses types of other subjects, which is not supported")
+    return parse_schema(found.text)
+
+
 def frame_of(rows: pa.StructArray) -> pl.DataFrame:
     """Give the rows of a record type as a frame."""
     return pl.DataFrame(pl.from_arrow(pa.table(rows.flatten(), schema=pa.schema(list(rows.type)))))
@@ -159,12 +231,16 @@ def avro(
     time_format: str = ISO,
     time_zone: str = "UTC",
     key: Format | None = None,
+    registry: str | SchemaRegistry | None = None,
+    subject: str | None = None,
+    register: bool = True,
 ) -> Format:
     """Read and write records that are values of an Avro schema.
 
     Args:
-        schema: The schema to read by: a dictionary, JSON text, or the path of an .avsc file. To write results, none is
-            needed; then there is a nullable field for each column.
+        schema: The schema to read by: a dictionary, JSON text, or the path of an .avsc file; or "latest", the newest
+            one of `subject` in the registry, which is asked for once, when the format is built. To write results, none
+            is needed; then there is a nullable field for each column.
         writer_schema: The schema that the records were written by, if it is another one; fields are matched by name and
             alias, types are promoted, and missing fields have their defaults, as Avro has it.
         time: The field with the time of the event ("meta.at" for a field in a record), or `header_time(...)`; None:
@@ -173,6 +249,10 @@ def avro(
             pattern.
         time_zone: The time zone of times that do not name one.
         key: How the key of a record becomes columns, such as `text("parcel")`; see `record`.
+        registry: A schema registry: values are in Confluent's wire format, each by the schema whose number it begins
+            with. Its address, or a `SchemaRegistry` with a user.
+        subject: The subject in the registry that results are written under, such as "depots-value".
+        register: Whether the schema of results is registered if the subject does not have it.
 
     >>> scans = avro({"type": "record", "name": "Scan", "fields": [
     ...     {"name": "parcel", "type": "string"},
@@ -184,9 +264,31 @@ def avro(
     at = time if isinstance(time, EventTime) else EventTime() if time is None else None
     if schema is None and writer_schema is not None:
         raise SchemaError("avro() has writer_schema= and no schema=", hint="Give it as schema=.")
+    if registry is not None and writer_schema is not None:
+        raise SchemaError("avro() has registry= and writer_schema=", hint="The registry knows the writers' schemas.")
+    if registry is None and subject is not None:
+        raise SchemaError("avro() has subject= and no registry=", hint='Give it registry="http://...".')
+    where = SchemaRegistry(registry) if isinstance(registry, str) else registry
     described = AvroFormat(
-        None if schema is None else load_schema(schema),
+        _reader_schema(schema, where, subject),
         None if writer_schema is None else load_schema(writer_schema),
         at or field_time(time, time_format, zone=time_zone),  # type: ignore[arg-type]
+        where,
+        subject,
+        register,
     )
     return with_key(described, key)
+
+
+def _reader_schema(
+    schema: Mapping[str, Any] | str | Path | None, registry: SchemaRegistry | None, subject: str | None
+) -> AvroType | None:
+    if schema is None:
+        return None
+    if schema != LATEST:
+        return load_schema(schema)
+    if registry is None or subject is None:
+        raise SchemaError(
+            "avro() is to read by the latest schema of no subject", hint="Give it registry= and subject=."
+        )
+    return _avro_type(registry.client.latest(subject))

@@ -6,9 +6,9 @@ run of the codec reads them all. Tools that read one source at a time do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.events.codec import Codec
 from headrace.events.letters import Reason, Rejection
+from headrace.events.registry import TypeRegistry
 from headrace.formats.format import DecodedRecords, Format
 
 if TYPE_CHECKING:
@@ -33,11 +34,13 @@ class EnvelopeFormat(Format):
     Args:
         type_name: The full name of the type.
         columns: The columns of the type, or those that a reader declares of a type whose events bring their own.
+        types: Know the type, and those of other events in the topic.
     """
 
     name: ClassVar[str] = "envelope"
     type_name: str
     columns: tuple[tuple[str, pl.DataType], ...]
+    types: TypeRegistry = field(default_factory=TypeRegistry, compare=False, repr=False)
 
     @property
     def schema(self) -> pl.Schema:
@@ -57,7 +60,7 @@ class EnvelopeFormat(Format):
     def decode(self, records: Records, columns: Sequence[str] | None = None) -> DecodedRecords:
         """Read events; all columns decide about rejections, whichever are asked for."""
         batch = pa.record_batch({"value": records.values, "offset": pa.array(np.arange(len(records)))})
-        decoded = _codec().decode(batch, types=[self.type_name], columns=self.schema, keep=["offset"])
+        decoded = _codec(self.types).decode(batch, types=[self.type_name], columns=self.schema, keep=["offset"])
         letters = decoded.dead.select("offset", "reason", "text", "event_type").iter_rows()
         rejections = {
             position: Rejection(Reason(reason), text, event_type) for position, reason, text, event_type in letters
@@ -69,9 +72,13 @@ class EnvelopeFormat(Format):
 
     def encode(self, frame: pl.DataFrame) -> pa.BinaryArray:
         """Write each row as an event; it needs the column `event_time`."""
-        return _codec().encode(frame, self.type_name)
+        return _codec(self.types).encode(frame, self.type_name)
 
 
-@cache
-def _codec() -> Codec:
-    return Codec()
+_CODECS: WeakKeyDictionary[TypeRegistry, Codec] = WeakKeyDictionary()
+
+
+def _codec(types: TypeRegistry) -> Codec:
+    if types not in _CODECS:
+        _CODECS[types] = Codec(types)
+    return _CODECS[types]

@@ -206,6 +206,15 @@ def _check(name: str, kind: pl.DataType, *, inside: bool = False) -> None:
 
 
 def _instance(kind: Any) -> pl.DataType:
+    """Give a type as Polars has it; `str`, `int`, `float` and `bool` are types, too."""
+    if isinstance(kind, type) and not issubclass(kind, pl.DataType):
+        try:
+            kind = pl.DataType.from_python(kind)
+        except TypeError as problem:
+            raise SchemaError(
+                f"{kind.__name__} is no type of a column",
+                hint="Use String, Boolean, integers, Float64, Datetime, Date, List and Struct of polars.",
+            ) from problem
     found: pl.DataType = kind() if isinstance(kind, type) else kind
     return found
 

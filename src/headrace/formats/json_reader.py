@@ -164,6 +164,8 @@ def _read_all(values: pa.BinaryArray, schema: pa.Schema) -> pa.Table | None:
 def _may_have_constants(data: bytes) -> bool:
     """Tell whether NaN or Infinity may stand in the place of a value: Arrow reads them, and they are no JSON."""
     for word in (b"NaN", b"Inf"):
+        if word[:1] not in data:  # a single byte is found several times as fast as a word
+            continue
         at = data.find(word)
         while at > 0:
             if data[at - 1] in _BEFORE_A_VALUE:

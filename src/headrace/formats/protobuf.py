@@ -268,10 +268,10 @@ def protobuf(
     Raises:
         SchemaError: The schema cannot be compiled, or has no such message or field.
 
-    >>> from headrace.events.schemas.transit_pb2 import StopEvent
-    >>> stops = protobuf(StopEvent, columns=["vehicle_id", "speed"])
-    >>> stops.schema.names(), stops.text
-    (['vehicle_id', 'speed'], "protobuf headrace.v1.StopEvent, time from Kafka's timestamp")
+    >>> from headrace.events import DeadLetter
+    >>> letters = protobuf(DeadLetter, columns=["reason", "partition"])
+    >>> letters.schema.names(), letters.text
+    (['reason', 'partition'], "protobuf headrace.v1.DeadLetter, time from Kafka's timestamp")
     """
     if is_path(schema):
         descriptor = compile_message(Path(schema), message, include)  # type: ignore[arg-type]

@@ -282,21 +282,22 @@ def _iso_alike(texts: pl.Series) -> pl.Series | None:
     if not 20 <= length <= 30 or length == 21 or lengths.min() != lengths.max():
         return None
     data = np.frombuffer(texts.str.join("").to_list()[0].encode(), np.uint8).reshape(rows, length)
+    data = np.ascontiguousarray(data.T)  # one place of all texts after the other
     fixed = np.array(list(b"--T::"), np.uint8)
-    digits = [*_DIGITS, *range(20, length - 1)]
-    numbers = data[:, digits].astype(np.int64) - ord("0")
+    # What is below the digit 0 becomes a large number without a sign.
+    numbers = data[[*_DIGITS, *range(20, length - 1)]] - np.uint8(ord("0"))
     if (
-        not (data[:, (4, 7, 10, 13, 16)] == fixed).all()
-        or not (data[:, -1] == ord("Z")).all()
-        or (length > 20 and not (data[:, 19] == ord(".")).all())
-        or ((numbers < 0) | (numbers > 9)).any()
+        not (data[[4, 7, 10, 13, 16]] == fixed[:, None]).all()
+        or not (data[-1] == ord("Z")).all()
+        or (length > 20 and not (data[19] == ord(".")).all())
+        or (numbers > 9).any()
     ):
         return None
 
     def number(first: int, count: int) -> Any:
-        value = numbers[:, first]
+        value = numbers[first].astype(np.int64)
         for place in range(first + 1, first + count):
-            value = value * 10 + numbers[:, place]
+            value = value * 10 + numbers[place]
         return value
 
     year, month, day = number(0, 4), number(4, 2), number(6, 2)

@@ -2,7 +2,7 @@
 
 What a stream is about happens in **event time**, so that is what is aligned: a message that was 20 seconds late in its
 recording is 20 seconds late among the others, too. Only a processor can tell when the event of a message happened, and
-the first message of a recording may be any: late, broken, or of a vehicle whose clock is wrong. So the processor reads
+the first message of a recording may be any: late, broken, or of a sender whose clock is wrong. So the processor reads
 the first thousand messages of each recording, and the usual lateness of their events, the median, is taken off the
 first arrival: that is the event time at which the recording begins.
 

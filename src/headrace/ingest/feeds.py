@@ -4,16 +4,19 @@ A file of feeds is TOML. Each feed names a connector and a processor; a table wi
 settings, `delivery` those of the way to Kafka. Everything has a default but what cannot have one.
 
     [[feed]]
-    name = "hsl"
+    name = "depots"
     connector = "mqtt"
-    processor = "hfp"
-    delivery = {deduplicate = "2m", silent = ["other_event"]}
-    hfp = {max_ahead = "1m"}
+    processor = "json"
+    delivery = {deduplicate = "2m", silent = ["filtered"]}
 
     [feed.mqtt]
-    host = "mqtt.hsl.fi"
+    host = "mqtt.example.org"
     tls = true
-    topics = ["/hfp/v2/journey/ongoing/vp/#"]
+    topics = ["depots/+/scans"]
+
+    [feed.json]
+    topic = "input.scans"
+    fields = {parcel = "str", weight = "f64"}
 """
 
 from __future__ import annotations
@@ -21,20 +24,23 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from headrace.errors import ConfigError, EnvironmentProblem
+from headrace.events.registry import TypeRegistry
 from headrace.ingest.connector import Connector
 from headrace.ingest.processor import Processor
 from headrace.ingest.runner import RunnerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from os import PathLike
+
+    from headrace.plugins import Plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class Feed:
         processor: The kind of processor.
         processor_settings: Its settings; None if it has none.
         delivery: How events go to Kafka.
+        types: The message types that events may have.
     """
 
     name: str
@@ -56,6 +63,7 @@ class Feed:
     processor: type[Processor]
     processor_settings: Any
     delivery: RunnerSettings
+    types: TypeRegistry = field(default_factory=TypeRegistry)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -69,7 +77,9 @@ class Feed:
     def make_processor(self) -> Processor:
         """A new processor."""
         make: Any = self.processor
-        processor: Processor = make() if self.processor_settings is None else make(self.processor_settings)
+        words = {"types": self.types} if self.processor.names_types else {}
+        made = make(**words) if self.processor_settings is None else make(self.processor_settings, **words)
+        processor: Processor = made
         return processor
 
 
@@ -78,6 +88,8 @@ def load(
     *,
     connectors: Mapping[str, type[Connector[Any]]],
     processors: Mapping[str, type[Processor]],
+    types: TypeRegistry | None = None,
+    failed: Sequence[Plugin] = (),
 ) -> list[Feed]:
     """Read a file of feeds.
 
@@ -85,6 +97,8 @@ def load(
         path: The file.
         connectors: Those that a feed may name; besides, "package.module:Class" names any other.
         processors: Likewise.
+        types: The message types that a feed may name; Headrace's own if not given.
+        failed: Plug-ins that could not be loaded, for the message about a name that is not known.
 
     Raises:
         EnvironmentProblem: The file cannot be read.
@@ -100,7 +114,8 @@ def load(
     if content or not isinstance(tables, list) or not tables:
         what = f"{path} has {next(iter(content))!r}" if content else f"{path} has no feeds"
         raise ConfigError(what, hint="A file of feeds consists of [[feed]] tables.")
-    feeds = [_feed(f"{path}, feed {number}", table, connectors, processors) for number, table in enumerate(tables, 1)]
+    known = _Known(connectors, processors, types or TypeRegistry(), tuple(failed))
+    feeds = [_feed(f"{path}, feed {number}", table, known) for number, table in enumerate(tables, 1)]
     names = [feed.name for feed in feeds]
     for name in names:
         if names.count(name) > 1:
@@ -108,17 +123,22 @@ def load(
     return feeds
 
 
-def _feed(
-    where: str,
-    table: Any,
-    connectors: Mapping[str, type[Connector[Any]]],
-    processors: Mapping[str, type[Processor]],
-) -> Feed:
+@dataclass(frozen=True)
+class _Known:
+    """What a feed may name."""
+
+    connectors: Mapping[str, type[Connector[Any]]]
+    processors: Mapping[str, type[Processor]]
+    types: TypeRegistry
+    failed: tuple[Plugin, ...]
+
+
+def _feed(where: str, table: Any, known: _Known) -> Feed:
     if not isinstance(table, dict):
         raise ConfigError(f"{where} is not a table", hint="Write [[feed]].")
     rest = dict(table)
-    connector: type[Connector[Any]] = _choose(where, "connector", rest, connectors, Connector)
-    processor: type[Processor] = _choose(where, "processor", rest, processors, Processor)
+    connector: type[Connector[Any]] = _choose(where, "connector", rest, known, Connector)
+    processor: type[Processor] = _choose(where, "processor", rest, known, Processor)
     name = rest.pop("name", connector.name)
     if not isinstance(name, str) or not name:
         raise ConfigError(f"{where}: name is {name!r}", hint="Give a text.")
@@ -133,7 +153,7 @@ def _feed(
             f"{where} has {next(iter(rest))!r}",
             hint=f"It may have name, connector, processor, delivery, {connector.name}, {processor.name}.",
         )
-    feed = Feed(name, connector, source, processor, rules, delivery)
+    feed = Feed(name, connector, source, processor, rules, delivery, known.types)
     try:
         feed.make_processor()
     except ConfigError as error:  # a mapping is checked as a whole when its processor is made
@@ -141,12 +161,15 @@ def _feed(
     return feed
 
 
-def _choose(where: str, what: str, table: dict[str, Any], known: Mapping[str, Any], base: type) -> Any:
+def _choose(where: str, what: str, table: dict[str, Any], there: _Known, base: type) -> Any:
+    known: Mapping[str, Any] = there.connectors if what == "connector" else there.processors
     name = table.pop(what, None)
     if isinstance(name, str) and ":" in name:
         return _imported(f"{where}, {what} {name!r}", name, base)
     if not isinstance(name, str) or name not in known:
         said = f"has no {what}" if name is None else f"has {what} {name!r}"
+        lost = [plugin for plugin in there.failed if plugin.kind == f"{what}s"]
+        said += "".join(f"\n  {plugin.place} of {plugin.origin} failed to load: {plugin.problem}" for plugin in lost)
         raise ConfigError(f"{where} {said}", hint=f"There are: {', '.join(sorted(known))}; or package.module:Class.")
     return known[name]
 

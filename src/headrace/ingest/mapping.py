@@ -116,12 +116,15 @@ class MappingProcessor(Processor):
     Args:
         settings: The mapping.
         text: Whether numbers and times come as texts.
+        types: The message types that the mapping may name; Headrace's own if not given.
     """
 
-    def __init__(self, settings: MappingSettings, *, text: bool) -> None:
+    names_types = True
+
+    def __init__(self, settings: MappingSettings, *, text: bool, types: TypeRegistry | None = None) -> None:
         self.settings = settings
         self.topics = (settings.topic,)
-        self._type = _event_type(settings.type)
+        self._type = _event_type(settings.type, types or TypeRegistry())
         layout = Layout(self._type.descriptor)
         required = {node.name for node in layout.nodes if not node.nullable} if not layout.is_open else set()
         self._rules = [
@@ -330,12 +333,14 @@ def _shifted(name: str, shift: pl.Series) -> pl.Expr:
     return pl.when(moved.is_between(*SHOWABLE)).then(moved).cast(INSTANT).alias(name)
 
 
-def _event_type(name: str) -> EventType:
+def _event_type(name: str, types: TypeRegistry) -> EventType:
     try:
-        return TypeRegistry().get(name)
+        return types.get(name)
     except SchemaError as error:
+        known = ", ".join(sorted(entry.name.rpartition(".")[2] for entry in types))
         raise ConfigError(
-            f"type: {error.message}", hint="Give Record, VehiclePosition, or another of these."
+            f"type: {error.message.partition(';')[0]}",
+            hint=f"There are: {known}. `headrace plugins` lists those that were added.",
         ) from error
 
 

@@ -24,7 +24,7 @@ class RawMessage(NamedTuple):
         copy: 0 for the message itself. A replay that scales the load sends copies 1, 2, ...; a processor gives what
             the message is about another identity for each.
 
-    >>> RawMessage("/hfp/v2/journey/ongoing/vp/tram/0040/00456", b"{}", 1_600_657_201_148_000).copy
+    >>> RawMessage("depots/north/scans", b"{}", 1_600_657_201_148_000).copy
     0
     """
 

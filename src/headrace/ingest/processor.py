@@ -117,6 +117,8 @@ class Processor(ABC):
     name: ClassVar[str]
     #: The frozen dataclass of its settings, if it has any.
     Settings: ClassVar[type | None] = None
+    #: Whether its settings name message types; it is then made with `types=`, a `TypeRegistry`, too.
+    names_types: ClassVar[bool] = False
     #: The topics it may write to.
     topics: tuple[str, ...]
 

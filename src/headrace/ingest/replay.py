@@ -9,7 +9,7 @@ and its arrival, stays what it was.
   arrivals of each stay.
 - `times="now"` moves everything so that the first message arrives now; "keep" leaves the old times.
 - A loop moves each round behind the one before, event times included, so that time never jumps back.
-- `copies` multiplies the load: each message is sent so many times at the same moment, as other vehicles (a processor
+- `copies` multiplies the load: each message is sent so many times at the same moment, as others (a processor
   changes the identity, see `RawMessage.copy`); places and times stay the same.
 """
 

@@ -4,8 +4,8 @@ One ingestion is one connector, one processor and one producer, on one thread. I
 
 - **Nothing vanishes.** Every message becomes an event on its input topic, or a dead letter that says why not, and is
   counted either way.
-- **Order.** Events are keyed (HFP: by vehicle) and sent by one idempotent producer, so those with the same key stay in
-  the order of their arrival.
+- **Order.** Events are keyed by their processor and sent by one idempotent producer, so those with the same key stay
+  in the order of their arrival.
 - **At least once.** A connector hears that a batch is safe only after Kafka has acknowledged all of it. After a kill,
   a source that can repeat (MQTT with QoS 1) sends the rest again; `deduplicate` removes repeats within one run.
 - **Back-pressure.** The producer's buffer is bounded. When it is full the runner waits and does not ask the connector

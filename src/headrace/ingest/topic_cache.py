@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 KeyT = TypeVar("KeyT", str, bytes)
 ValueT = TypeVar("ValueT")
 
-#: Enough for the topics of some hundred thousand vehicles at a time.
+#: Enough for the topics of some hundred thousand senders at a time.
 CACHE_BYTES = 32 * 1024 * 1024
 #: A topic of a real feed has about a hundred bytes. One of more than this is not worth its room.
 LONGEST = 1_024

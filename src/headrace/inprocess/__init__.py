@@ -2,5 +2,6 @@
 
 from headrace.inprocess.previews import Preview, preview
 from headrace.inprocess.runner import Batch, Runner, run
+from headrace.inprocess.to_sinks import write_to_sinks
 
-__all__ = ["Batch", "Preview", "Runner", "preview", "run"]
+__all__ = ["Batch", "Preview", "Runner", "preview", "run", "write_to_sinks"]

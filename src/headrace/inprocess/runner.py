@@ -27,6 +27,7 @@ from headrace.stream.intake import Parts, take_in
 from headrace.stream.pipeline import Pipeline, compile_plan
 from headrace.stream.plan import TopicSource
 from headrace.stream.stage_runner import StageRunner
+from headrace.stream.stages import by_output
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Batch:
         counts: What steps have counted, by name: rows that a filter dropped, events that were not enriched.
         outputs: Result rows of a job's further outputs, by name.
         dead: Records that could not be read, with `reason`, `text` and `value`, or None.
+        ways: Result rows by way out, in the order of the pipeline: those of several steps in one output are apart.
     """
 
     results: pl.DataFrame
@@ -62,6 +64,7 @@ class Batch:
     counts: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, pl.DataFrame] = field(default_factory=dict)
     dead: pl.DataFrame | None = None
+    ways: tuple[pl.DataFrame, ...] = ()
 
 
 class Runner:
@@ -276,11 +279,12 @@ class Runner:
                 for arrival in arrivals[onward.edge.target]:
                     arrival.now = self._now if arrival.now is None else arrival.now
                     arrival.seen.append(onward.seen("upstream", reached))
-        given: dict[str, list[pl.DataFrame]] = {name: [] for name in ("", *self.pipeline.output_names)}
-        for output, parts in zip(self.pipeline.outputs, results, strict=True):
-            given[output.name].append(output.finish(pl.concat(parts)) if parts else output.schema.to_frame())
-        finished = {name: pl.concat(frames) for name, frames in given.items()}
-        return Batch(finished.pop(""), stacked(late), stacked(dismissed), reached, outputs=finished)
+        ways = tuple(
+            output.finish(pl.concat(parts)) if parts else output.schema.to_frame()
+            for output, parts in zip(self.pipeline.outputs, results, strict=True)
+        )
+        finished = by_output(self.pipeline, ways)
+        return Batch(finished.pop(""), stacked(late), stacked(dismissed), reached, outputs=finished, ways=ways)
 
 
 def run(stream: Stream, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]], *, key_groups: int = 4) -> Batch:
@@ -295,6 +299,7 @@ def run(stream: Stream, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]], *,
         last.watermark,
         {name: first.counts.get(name, 0) + last.counts.get(name, 0) for name in first.counts | last.counts},
         dead=first.dead,
+        ways=tuple(map(pl.concat, zip(first.ways, last.ways, strict=True))),
     )
 
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import BrokerError
 from headrace.kafka.topics import TopicSpec, commit_spec, dead_letter_spec, late_spec
-from headrace.registry import find_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.kafka.topics import Topics
     from headrace.stream import Job
@@ -37,31 +36,27 @@ def written_topics(jobs: Iterable[Job], *, partitions: int = 4) -> list[TopicSpe
     return [*specs.values(), dead_letter_spec(), commit_spec()]
 
 
-def read_topics(jobs: Iterable[Job], *, partitions: int = 4) -> list[TopicSpec]:
+def read_topics(jobs: Iterable[Job], declared: Mapping[str, TopicSpec], *, partitions: int = 4) -> list[TopicSpec]:
     """Declare the topics that jobs read, where no other job of them writes it.
 
     Args:
         jobs: The jobs.
+        declared: The source topics that plug-ins declare, by name.
         partitions: Of those that no plug-in declares.
     """
     jobs = list(jobs)
-    declared, written = declared_sources(), {name for job in jobs for name in job.result_topics}
+    written = {name for job in jobs for name in job.result_topics}
     names = dict.fromkeys(name for job in jobs for name in job.sources if name not in written)
     return [declared.get(name) or TopicSpec(name=name, partitions=partitions) for name in names]
 
 
-def declared_sources() -> dict[str, TopicSpec]:
-    """Give the source topics that plug-ins declare, by name."""
-    plugins = find_objects("topics")
-    return {spec.name: spec for plugin in plugins for spec in plugin.content if isinstance(spec, TopicSpec)}
-
-
-def ensure_topics(topics: Topics, jobs: Sequence[Job]) -> tuple[str, ...]:
+def ensure_topics(topics: Topics, jobs: Sequence[Job], declared: Mapping[str, TopicSpec]) -> tuple[str, ...]:
     """Create the topics that jobs need and that are missing: what they write, and sources that a plug-in declares.
 
     Args:
         topics: The topics of a Kafka.
         jobs: What is to run.
+        declared: The source topics that plug-ins declare, by name.
 
     Returns:
         What was created.
@@ -75,7 +70,6 @@ def ensure_topics(topics: Topics, jobs: Sequence[Job]) -> tuple[str, ...]:
     missing = topics.missing([*own, *sources])
     if not missing:
         return ()
-    declared = declared_sources()
     absent = [name for name in missing if name in sources and name not in declared]
     if absent:
         raise BrokerError(

@@ -1,7 +1,7 @@
 """How the platform is doing: latency markers and what is read from them, percentiles with their uncertainty, metrics.
 
-Nothing here knows about buses: which events make a job answer is told by whoever wants to know
-(`headrace.transit.markers` for the jobs of the application).
+Nothing here knows about any application: which events make a job answer is said by whoever wrote the job
+(`headrace.observe.recipes`).
 """
 
 from __future__ import annotations

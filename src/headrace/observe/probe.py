@@ -14,9 +14,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as Client
@@ -34,51 +33,16 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from headrace.events import TypeRegistry
     from headrace.kafka import Connection, Record
+    from headrace.observe.recipes import Recipe
     from headrace.observe.tracker import Tracker
 
-#: Numbers per interval: more than there are jobs. Jobs read the same topics, so no two markers may share a vehicle or a
+#: Numbers per interval: more than there are jobs. Jobs read the same topics, so no two markers may share a key or a
 #: cell, whichever job they are for.
 LANES = 16
 #: The longest window and the wait for it: what a marker's event may still be part of.
 _REST = 10 * MINUTE
-
-
-@dataclass(frozen=True, slots=True)
-class MarkerEvent:
-    """One event of a marker, ready for Kafka."""
-
-    topic: str
-    key: bytes
-    value: bytes
-
-
-class Recipe(Protocol):
-    """How one job is made to answer."""
-
-    @property
-    def job(self) -> str:
-        """The job's name."""
-        ...
-
-    @property
-    def result_topic(self) -> str:
-        """Where its results are."""
-        ...
-
-    @property
-    def late_topic(self) -> str:
-        """Where events go that came too late for it."""
-        ...
-
-    def events(self, marker: int, *, at: int) -> Sequence[MarkerEvent]:
-        """Make the events of a marker.
-
-        Args:
-            marker: Its number; its cells are those from `recognition.first_place(marker)` on.
-            at: The event time of the last of them, in microseconds since the epoch.
-        """
-        ...
 
 
 def wall() -> int:
@@ -131,6 +95,7 @@ class Probe:
         every: Microseconds between two markers of a job.
         uncommitted: Also read as somebody who does not wait for transactions to end.
         seed: Of the moments at which markers leave.
+        types: The message types of the events that jobs read, for those that come too late.
 
     Raises:
         BrokerError: Kafka cannot be reached, or a topic is missing.
@@ -145,6 +110,7 @@ class Probe:
         every: int = SECOND,
         uncommitted: bool = False,
         seed: int = 1,
+        types: TypeRegistry | None = None,
     ) -> None:
         if not recipes:
             raise PlanError("no job to send markers to", hint="Name at least one.")
@@ -157,6 +123,7 @@ class Probe:
         self._tracker = tracker
         self._every = every
         self._seed = seed
+        self._types = types
         self._problem: BrokerError | None = None
         self._closing = threading.Event()
         self._producer = Client(
@@ -276,7 +243,7 @@ class Probe:
     def _reader(self, *, committed: bool) -> Callable[[], None]:
         results = {recipe.result_topic: recipe.job for recipe in self._recipes}
         late = {recipe.late_topic: recipe.job for recipe in self._recipes} if committed else {}
-        codec = Codec()
+        codec = Codec(self._types)
         # Opened here and not in the thread: what comes from now on is seen, and a missing topic is told at once.
         names = [*results, *late]
         start = ends(self._connection, names)

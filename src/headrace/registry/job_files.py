@@ -9,17 +9,12 @@ with its directory on the path, as Python does with a script.
 from __future__ import annotations
 
 import difflib
-import importlib
-import importlib.util
-import sys
-import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import ExitCode, HeadraceError, PlanError
-from headrace.extras import explain
+from headrace.errors import PlanError
+from headrace.plugins import UnknownPlaceError, import_place, load_failure
 from headrace.stream import Job, Stream
 
 if TYPE_CHECKING:
@@ -28,13 +23,8 @@ if TYPE_CHECKING:
     from headrace.config import Settings
 
 
-class UnknownJobError(HeadraceError, LookupError):
+class UnknownJobError(UnknownPlaceError):
     """There is no such file, module or job."""
-
-    exit_code = ExitCode.USAGE
-
-    def __str__(self) -> str:
-        return HeadraceError.__str__(self)
 
 
 @dataclass(frozen=True)
@@ -61,11 +51,6 @@ def is_job_file(word: str) -> bool:
     return any(mark in word for mark in (".", ":", "/"))
 
 
-def is_path(place: str) -> bool:
-    """Tell whether the part before the colon is a path, and not the name of a module."""
-    return place.endswith(".py") or "/" in place
-
-
 def load_jobs(word: str, settings: Settings) -> JobFile:
     """Load the jobs that a word names.
 
@@ -78,7 +63,10 @@ def load_jobs(word: str, settings: Settings) -> JobFile:
         PlanError: The code cannot be imported, or has no job or two of one name.
     """
     place, _, name = word.partition(":")
-    module = _file(Path(place)) if is_path(place) else _module(place, settings)
+    try:
+        module = import_place(place, settings.project)
+    except UnknownPlaceError as problem:
+        raise UnknownJobError(problem.message, hint=problem.hint) from problem
     jobs = _jobs_of(module, place, settings)
     if not name:
         if not jobs:
@@ -93,68 +81,6 @@ def load_jobs(word: str, settings: Settings) -> JobFile:
         raise UnknownJobError(f"there is no job {name!r} in {place}", hint=f"{guess}{told}")
     found = _gathered(getattr(module, name), word, settings)
     return JobFile(module, {**jobs, **found}, tuple(found.values()))
-
-
-def _file(path: Path) -> ModuleType:
-    path = path.expanduser().resolve()
-    if not path.is_file():
-        raise UnknownJobError(f"there is no file {path}", hint="Give the path of a Python file with a `Job` in it.")
-    name = path.stem
-    known = sys.modules.get(name)
-    if known is not None:
-        if known.__file__ is not None and Path(known.__file__).resolve() == path.resolve():
-            return known
-        raise PlanError(f"{path} has the name of another module, {name!r}", hint="Rename the file.")
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise PlanError(f"{path} is not a Python file", hint="Give a file that ends in .py.")
-    _put_on_path(path.parent)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as problem:
-        del sys.modules[name]
-        raise _failed(str(path), problem) from problem
-    return module
-
-
-def _module(name: str, settings: Settings) -> ModuleType:
-    _put_on_path(settings.project)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as problem:
-        if problem.name is None or not f"{name}.".startswith(f"{problem.name}."):
-            raise _failed(name, problem) from problem
-        raise UnknownJobError(
-            f"there is no module {name!r}", hint="Give a path such as jobs.py, or run it in the project's directory."
-        ) from problem
-    except (Exception, SystemExit) as problem:
-        raise _failed(name, problem) from problem
-
-
-def _put_on_path(directory: Path) -> None:
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
-
-
-def _failed(place: str, problem: BaseException) -> HeadraceError:
-    """Say where in the user's code something failed; a missing extra is told as such."""
-    missing = explain(problem) if isinstance(problem, ModuleNotFoundError) else None
-    if missing is not None:
-        return missing
-    if isinstance(problem, HeadraceError) and not isinstance(problem, PlanError):
-        return problem
-    frames = [each for each in traceback.extract_tb(problem.__traceback__) if "importlib" not in each.filename]
-    ours = Path(__file__).parents[1]
-    theirs = [each for each in frames if each.line and ours not in Path(each.filename).parents]
-    last = theirs[-1] if theirs else None
-    where = f", at {last.filename}:{last.lineno}: {last.line}" if last is not None else ""
-    if isinstance(problem, SyntaxError):
-        where = f", at {problem.filename}:{problem.lineno}"
-    hint = problem.hint if isinstance(problem, HeadraceError) else "Correct it."
-    told = problem.message if isinstance(problem, HeadraceError) else f"{type(problem).__name__}: {problem}"
-    return PlanError(f"{place} cannot be imported: {told}{where}", hint=hint)
 
 
 def _jobs_of(module: ModuleType, place: str, settings: Settings) -> dict[str, Job]:
@@ -174,7 +100,7 @@ def _gathered(value: Any, place: str, settings: Settings) -> dict[str, Job]:
         try:
             value = value(settings)
         except Exception as problem:
-            raise _failed(place, problem) from problem
+            raise load_failure(place, problem) from problem
     several = value.values() if isinstance(value, Mapping) else value
     found = list(several) if isinstance(several, Iterable) and not isinstance(several, str) else [value]
     for each in found:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import MissingExtraError, PlanError
-from headrace.registry.job_files import JobFile, UnknownJobError, is_job_file, is_path, load_jobs
-from headrace.registry.plugins import Plugin, entry_points_of, load_plugin, origin_of
+from headrace.plugins import Plugin, entry_points_of, is_path, load_plugin, origin_of
+from headrace.plugins.plugin import without_doubles
+from headrace.registry.job_files import JobFile, UnknownJobError, is_job_file, load_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,20 +30,22 @@ class JobRegistry:
 
     Args:
         settings: Say which file names the project's jobs; functions that make jobs are called with them.
-
-    >>> from headrace.config import Settings
-    >>> JobRegistry(Settings()).find(["vehicle-distribution"])[0].result_topic
-    'analytics.vehicle-distribution'
+        given: Jobs that the program adds; a job of theirs comes before one of the same name that is found.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, given: Iterable[Job] = ()) -> None:
         self._settings = settings
+        self._given = tuple(given)
         self._files: dict[str, JobFile] = {}
 
     @cached_property
     def plugins(self) -> tuple[Plugin, ...]:
         """Where the jobs come from, those that failed to load included."""
-        return self._project_plugins() if self._settings.jobs else self.installed()
+        found = self._project_plugins() if self._settings.jobs else self.installed()
+        given = [
+            Plugin("jobs", job.name, "the program", "the program", (job.name,), content=(job,)) for job in self._given
+        ]
+        return tuple(without_doubles([*given, *found]))
 
     @cached_property
     def jobs(self) -> dict[str, Job]:
@@ -86,11 +89,11 @@ class JobRegistry:
 
     def installed(self) -> tuple[Plugin, ...]:
         """Load the jobs of the installed packages."""
-        return _without_doubles([self._of_package(point) for point in entry_points_of("jobs")])
+        return tuple(without_doubles([self._of_package(point) for point in entry_points_of("jobs")]))
 
     def _project_plugins(self) -> tuple[Plugin, ...]:
         origin = "the settings" if self._settings.file is None else str(self._settings.file)
-        return _without_doubles([self._of_word(word, origin) for word in self._settings.jobs])
+        return tuple(without_doubles([self._of_word(word, origin) for word in self._settings.jobs]))
 
     def _of_package(self, point: EntryPoint) -> Plugin:
         return load_plugin("jobs", point.name, point.value, origin_of(point), lambda: _content(self._load(point.value)))
@@ -126,26 +129,3 @@ class JobRegistry:
 
 def _content(file: JobFile) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     return tuple(job.name for job in file.chosen), file.chosen
-
-
-def _without_doubles(plugins: list[Plugin]) -> tuple[Plugin, ...]:
-    """Let the first of two jobs of one name be it, and call the other plug-in broken."""
-    owners: dict[str, Plugin] = {}
-    checked: list[Plugin] = []
-    for plugin in plugins:
-        taken = [
-            job.name
-            for job in plugin.content
-            if job.name in owners and not any(job is other for other in owners[job.name].content)
-        ]
-        if taken:
-            first = owners[taken[0]]
-            problem = PlanError(
-                f"{plugin.place} has a job {taken[0]!r}, as {first.place} of {first.origin} has",
-                hint="Give one of them another name.",
-            )
-            checked.append(Plugin(plugin.kind, plugin.name, plugin.place, plugin.origin, problem=problem))
-            continue
-        owners |= {name: plugin for name in plugin.provides if name not in owners}
-        checked.append(plugin)
-    return tuple(checked)

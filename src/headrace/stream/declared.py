@@ -16,18 +16,32 @@ from headrace.errors import PlanError, SchemaError
 from headrace.events import Layout, Record
 from headrace.events.dtype import to_text
 from headrace.events.layout import OPEN_FIELD
-from headrace.events.registry import RESERVED_PREFIX
+from headrace.events.registry import RESERVED_PREFIX, TypeRegistry
 from headrace.formats.envelope import EnvelopeFormat
+from headrace.formats.format import Format
 from headrace.stream.plan import TopicSource
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
     from google.protobuf.message import Message
 
-    from headrace.formats import Format
-
 _INSTANT = pl.Datetime("us", "UTC")
 _TIMES = {EVENT_TIME: _INSTANT, INGESTION_TIME: _INSTANT}
+
+
+def check_format(format: object, what: str) -> None:  # noqa: A002
+    """Refuse what is no format, such as `json` instead of `json()`.
+
+    Args:
+        format: What was given; None is fine.
+        what: What it was given to.
+    """
+    if format is not None and not isinstance(format, Format):
+        name = getattr(format, "__name__", None)
+        hint = (
+            f"Call it: format={name}(...)." if callable(format) else "Give one of headrace.formats: format=json(...)."
+        )
+        raise PlanError(f"{what} has the format {name or repr(format)}, which is no Format", hint=hint)
 
 
 def topic_source(
@@ -47,11 +61,17 @@ def topic_source(
     Raises:
         PlanError: What is given contradicts itself, or has no columns.
     """
+    if kind is not None and not hasattr(kind, "DESCRIPTOR"):
+        raise PlanError(
+            f"topic({topic!r}) has {kind!r} for the type of its events",
+            hint="For JSON give format=json(schema={...}); for events in the envelope a message class or schema=.",
+        )
+    check_format(format, f"topic({topic!r})")
     if format is None:
         kind = Record if kind is None else kind
         columns = topic_columns(topic, kind, declared)
         own = tuple((name, dtype) for name, dtype in columns.items() if name not in _TIMES)
-        return TopicSource(topic, EnvelopeFormat(kind.DESCRIPTOR.full_name, own), columns)
+        return TopicSource(topic, EnvelopeFormat(kind.DESCRIPTOR.full_name, own, TypeRegistry(kind)), columns)
     if kind is not None or declared is not None:
         what = "schema=" if kind is None else kind.DESCRIPTOR.name
         raise PlanError(

@@ -5,32 +5,32 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
+from headrace.delivery import DELIVERIES, Delivery
 from headrace.errors import PlanError, SchemaError
 from headrace.formats.envelope import EnvelopeFormat
+from headrace.sinks.contract import check_sinks
 from headrace.stream import plan
+from headrace.stream.declared import check_format
 from headrace.stream.display import Display
 from headrace.stream.pipeline import Pipeline, compile_outputs
 from headrace.stream.steps import Drop, Select, replaces
+from headrace.stream.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
     from headrace.formats import Format
+    from headrace.sinks.contract import Sink
     from headrace.stream.steps import Step
-    from headrace.stream.stream import Stream
 
 #: Columns that a result record has of its own, beside those of the window.
 RESULT_FIELDS = frozenset(
     {"job", "key", "idempotency_key", "ingestion_time", "newest_event_time", "newest_ingestion_time", "columns"}
 )
-
-#: What a reader may rely on after a crash: every result once, every result but some twice, or none twice but some lost.
-Delivery = Literal["exactly_once", "at_least_once", "at_most_once"]
-DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
@@ -70,6 +70,8 @@ class Job:
         outputs: Further outputs by name; their results go to `<result topic>.<name>`.
         format: How results are written, such as `json()`, for readers that do not know Headrace; None: in Headrace's
             envelope. Late events are in the envelope always.
+        sinks: Where results, late rows and dead letters go besides the topics, such as `headrace.sinks.parquet("out")`;
+            see docs/sinks.md.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Job:
     delivery: Delivery = "exactly_once"
     outputs: Mapping[str, Output] = field(default_factory=dict)
     format: Format | None = None
+    sinks: Sequence[Sink] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -93,6 +96,7 @@ class Job:
             raise PlanError(
                 f"job {self.name!r} has the delivery {self.delivery!r}", hint=f"Choose one of {', '.join(DELIVERIES)}."
             )
+        object.__setattr__(self, "sinks", check_sinks(self.name, self.sinks))
         self._check_results(self.name, self.stream, self.display, self.format)
         for name, output in self.outputs.items():
             if not _NAME.fullmatch(name) or name == "late":
@@ -114,6 +118,16 @@ class Job:
         display: Display | None,
         format: Format | None,  # noqa: A002
     ) -> None:
+        if not isinstance(stream, Stream):
+            raise PlanError(
+                f"job {name!r} of a {type(stream).__name__}, not of a stream", hint='Write Job("late", stream).'
+            )
+        if isinstance(stream.node, plan.Window):
+            raise PlanError(
+                f"job {name!r} ends with window(...), which gives nothing by itself",
+                hint="Say what to compute in each window: .aggregate(scans=count()).",
+            )
+        check_format(format, f"job {name!r}")
         taken = sorted(set(stream.schema) & RESULT_FIELDS)
         if taken:
             raise PlanError(
@@ -193,6 +207,7 @@ class Job:
         for name, output in self.outputs.items():
             lines += [f"{self.output_name(name)}: {output.description}", output.stream.explain()]
             lines.append(f"  to {self.output_topic(name)}{_as(output.format)}, {how}")
+        lines += [f"  and to {sink.text}, {sink.delivery.replace('_', ' ')}" for sink in self.sinks]
         lines.append(f"  state of {', '.join(self.steps)}")
         return "\n".join(lines)
 

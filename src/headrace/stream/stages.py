@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from headrace.stream.relay import RelayOperator
 from headrace.stream.steps import apply_steps, fitted
 from headrace.time.strategies import ascending
@@ -22,7 +24,7 @@ from headrace.windows.operator import WindowOperator
 from headrace.windows.sliced import SlicedOperator
 
 if TYPE_CHECKING:
-    import polars as pl
+    from collections.abc import Sequence
 
     from headrace.engine import Operator
     from headrace.stream.plan import Source
@@ -224,3 +226,16 @@ class Pipeline:
     def outputs_of(self, stage: int) -> tuple[ResultEdge, ...]:
         """Find the ways from a stage out of the pipeline."""
         return tuple(output for output in self.outputs if output.stage == stage)
+
+
+def by_output(pipeline: Pipeline, ways: Sequence[pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Put results together by the name of their output; the job's own come first, under "".
+
+    Args:
+        pipeline: Where they come from.
+        ways: The results, by way out in the order of the pipeline.
+    """
+    given: dict[str, list[pl.DataFrame]] = {}
+    for way, frame in zip(pipeline.outputs, ways, strict=True):
+        given.setdefault(way.name, []).append(frame)
+    return {name: pl.concat(frames) for name, frames in given.items()}

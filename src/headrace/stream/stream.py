@@ -225,6 +225,11 @@ class Stream:
             predicate: An expression of booleans; null counts as false.
             counted: Count the rows that are dropped, under this name; the figures are told with each batch.
         """
+        self._refuse_if(
+            not isinstance(predicate, pl.Expr),
+            f"filter({predicate!r}): that is no expression",
+            'Write one of Polars: pl.col("celsius") > 10. For a function of rows see map_batches.',
+        )
         return self._step(Filter(predicate, counted), "filter")
 
     def flat_map(self, name: str, items: pl.Expr) -> Stream:

@@ -13,15 +13,23 @@ from headrace.engine.operator import EVENT_TIME, WINDOW_END, WINDOW_START
 from headrace.errors import SchemaError
 from headrace.events.letters import Reason
 from headrace.formats.format import Records
+from headrace.testing.contract_error import ContractError, must
+from headrace.testing.plugin_contracts import check_connector, check_processor, check_settings, check_type
 from headrace.time.instants import INSTANT
+
+__all__ = [
+    "ContractError",
+    "check_assigner",
+    "check_connector",
+    "check_format",
+    "check_processor",
+    "check_settings",
+    "check_type",
+]
 
 if TYPE_CHECKING:
     from headrace.formats.format import Format
     from headrace.windows import Assigner
-
-
-class ContractError(AssertionError):
-    """A part does not keep its contract."""
 
 
 def check_assigner(assigner: Assigner, rows: pl.DataFrame | None = None) -> None:
@@ -43,14 +51,14 @@ def check_assigner(assigner: Assigner, rows: pl.DataFrame | None = None) -> None
     numbered = rows.with_row_index("number")
     whole = _windows(assigner, numbered)
     missing = set(numbered.get_column("number")) - set(whole.get_column("number"))
-    _must(not missing, f"row {numbered.row(min(missing), named=True) if missing else ''} belongs to no window")
-    _must(_same(whole, _windows(assigner, numbered)), "asked twice, it answers differently")
-    _must(_same(whole, _windows(assigner, numbered.reverse())), "the answer depends on the order of the rows")
+    must(not missing, f"row {numbered.row(min(missing), named=True) if missing else ''} belongs to no window")
+    must(_same(whole, _windows(assigner, numbered)), "asked twice, it answers differently")
+    must(_same(whole, _windows(assigner, numbered.reverse())), "the answer depends on the order of the rows")
     single = pl.concat([_windows(assigner, numbered.slice(n, 1)) for n in range(numbered.height)])
-    _must(_same(whole, single), "the answer for a row depends on the rows beside it")
+    must(_same(whole, single), "the answer for a row depends on the rows beside it")
     empty = _windows(assigner, numbered.head(0))
-    _must(empty.is_empty(), "it makes windows without rows")
-    _must(bool(assigner.describe()) and assigner.describe() == assigner.describe(), "its description is not stable")
+    must(empty.is_empty(), "it makes windows without rows")
+    must(bool(assigner.describe()) and assigner.describe() == assigner.describe(), "its description is not stable")
 
 
 def check_format(format: Format, samples: Records | None = None) -> None:  # noqa: A002  it is what it is
@@ -72,14 +80,14 @@ def check_format(format: Format, samples: Records | None = None) -> None:  # noq
     >>> check_format(text())
     """
     copy = pickle.loads(pickle.dumps(format))  # noqa: S301  our own bytes
-    _must(copy == format and hash(copy) == hash(format), "a pickled copy is not equal to it, or has another hash")
-    _must(bool(format.name) and bool(format.text), "it has no name or no text")
+    must(copy == format and hash(copy) == hash(format), "a pickled copy is not equal to it, or has another hash")
+    must(bool(format.name) and bool(format.text), "it has no name or no text")
     batches = [_garbage(), _records([]), _nulls(3)]
     if samples is not None:
         batches += [samples, _joined(samples, _garbage())]
     for records in batches:
         whole = _outcomes(format, records, None)
-        _must(whole == _outcomes(copy, records, None), "asked twice, it answers differently")
+        must(whole == _outcomes(copy, records, None), "asked twice, it answers differently")
         names = format.schema.names()
         for columns in ([], names[:1], names[-1:], list(reversed(names))):
             chosen = _outcomes(format, records, columns)
@@ -89,13 +97,13 @@ def check_format(format: Format, samples: Records | None = None) -> None:  # noq
                 else outcome
                 for outcome in whole
             ]
-            _must(chosen == expected, f"rows or rejections differ if only the columns {columns} are asked for")
+            must(chosen == expected, f"rows or rejections differ if only the columns {columns} are asked for")
         for cut in sorted({min(1, len(records)), len(records) // 2, max(len(records) - 1, 0)}):
             parts = [_part(records, 0, cut), _part(records, cut, len(records) - cut)]
             pieces = [outcome for part in parts for outcome in _outcomes(format, Records(**part), None)]
-            _must(whole == pieces, f"rows or rejections differ if the batch is split at {cut}")
+            must(whole == pieces, f"rows or rejections differ if the batch is split at {cut}")
         single = [_outcomes(format, Records(**_part(records, n, 1)), None)[0] for n in range(len(records))]
-        _must(whole == single, "what becomes of a record depends on the records beside it")
+        must(whole == single, "what becomes of a record depends on the records beside it")
     if samples is not None:
         _check_encoding(format, samples)
 
@@ -105,18 +113,18 @@ def _check_encoding(format: Format, samples: Records) -> None:  # noqa: A002
     try:
         values = format.encode(decoded.frame)
     except SchemaError as error:
-        _must("cannot write" in error.message, f"it cannot write its own columns: {error}")
+        must("cannot write" in error.message, f"it cannot write its own columns: {error}")
         return
-    _must(len(values) == decoded.frame.height, "it does not write one value per row")
+    must(len(values) == decoded.frame.height, "it does not write one value per row")
     if "key" in format.reads or "headers" in format.reads:
         return  # what is in the key or the headers is not in the value
     again = format.decode(Records(values, timestamps=pa.array([0] * len(values), pa.timestamp("us", "UTC"))))
     if again.rejections and all(each.reason == Reason.MISSING_TIMESTAMP for each in again.rejections.values()):
         return  # its time is in no column, so it is not written
-    _must(not again.rejections, f"it cannot read what it wrote: {next(iter(again.rejections.values()), None)}")
+    must(not again.rejections, f"it cannot read what it wrote: {next(iter(again.rejections.values()), None)}")
     names = format.schema.names()
     same = again.frame.select(names).equals(decoded.frame.select(names))
-    _must(same, "what it wrote is read as other rows")
+    must(same, "what it wrote is read as other rows")
 
 
 _TIMES = ("event_time", "ingestion_time")
@@ -126,24 +134,24 @@ def _outcomes(format: Format, records: Records, columns: list[str] | None) -> li
     """What became of each record: a dictionary, or the rejection."""
     decoded = format.decode(records, columns)
     frame, names = decoded.frame, format.schema.names() if columns is None else columns
-    _must(frame.columns == [*_TIMES, *names], f"its columns are {frame.columns}, not {[*_TIMES, *names]}")
+    must(frame.columns == [*_TIMES, *names], f"its columns are {frame.columns}, not {[*_TIMES, *names]}")
     expected = {**dict.fromkeys(_TIMES, INSTANT), **{name: format.schema[name] for name in names}}
-    _must(dict(frame.schema) == expected, f"its types are {frame.schema}, not {expected}")
-    _must(not frame.get_column(EVENT_TIME).null_count(), "an event_time is null")
+    must(dict(frame.schema) == expected, f"its types are {frame.schema}, not {expected}")
+    must(not frame.get_column(EVENT_TIME).null_count(), "an event_time is null")
     positions = range(frame.height) if decoded.positions is None else decoded.positions.tolist()
-    _must(len(positions) == frame.height, "there is not one position per row")
-    _must(list(positions) == sorted(set(positions)), "the rows are not in the order of the records")
+    must(len(positions) == frame.height, "there is not one position per row")
+    must(list(positions) == sorted(set(positions)), "the rows are not in the order of the records")
     # repr: a value that is not a number must be equal to itself.
     rows = [{name: repr(value) for name, value in row.items()} for row in frame.to_dicts()]
     outcomes: dict[int, Any] = dict(zip(positions, rows, strict=True))
     both = outcomes.keys() & decoded.rejections.keys()
-    _must(not both, f"the records {sorted(both)} are rows and rejections as well")
+    must(not both, f"the records {sorted(both)} are rows and rejections as well")
     outcomes |= decoded.rejections
     skipped = [] if decoded.skipped is None else decoded.skipped.tolist()
-    _must(not outcomes.keys() & set(skipped), "a record that was skipped is a row or a rejection as well")
+    must(not outcomes.keys() & set(skipped), "a record that was skipped is a row or a rejection as well")
     outcomes |= dict.fromkeys(skipped, "skipped")
     missing = set(range(len(records))) ^ outcomes.keys()
-    _must(not missing, f"the records {sorted(missing)} became neither a row nor a rejection, or are not in the batch")
+    must(not missing, f"the records {sorted(missing)} became neither a row nor a rejection, or are not in the batch")
     return [outcomes[position] for position in range(len(records))]
 
 
@@ -193,21 +201,16 @@ def _joined(one: Records, two: Records) -> Records:
 def _windows(assigner: Assigner, rows: pl.DataFrame) -> pl.DataFrame:
     before = rows.clone()
     found = assigner.assign(rows)
-    _must(rows.equals(before), "it changes the rows it is given")
+    must(rows.equals(before), "it changes the rows it is given")
     for name in (WINDOW_START, WINDOW_END):
-        _must(name in found.columns, f"it adds no column {name}")
-        _must(found.schema[name] == INSTANT, f"{name} is {found.schema[name]}, not {INSTANT}")
+        must(name in found.columns, f"it adds no column {name}")
+        must(found.schema[name] == INSTANT, f"{name} is {found.schema[name]}, not {INSTANT}")
     lost = set(rows.columns) - set(found.columns)
-    _must(not lost, f"it loses the columns {sorted(lost)}")
+    must(not lost, f"it loses the columns {sorted(lost)}")
     bad = found.filter((pl.col(WINDOW_START) < pl.col(WINDOW_END)).fill_null(value=False).not_())
-    _must(bad.is_empty(), f"a window does not end after it starts: {bad.head(1).rows()}")
+    must(bad.is_empty(), f"a window does not end after it starts: {bad.head(1).rows()}")
     return found.select("number", WINDOW_START, WINDOW_END)
 
 
 def _same(one: pl.DataFrame, two: pl.DataFrame) -> bool:
     return one.sort(one.columns).equals(two.sort(two.columns))
-
-
-def _must(kept: bool, what: str) -> None:
-    if not kept:
-        raise ContractError(what)

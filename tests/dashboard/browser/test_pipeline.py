@@ -22,12 +22,13 @@ from tests.dashboard.browser.looking import wait_drawn
 from headrace.dashboard.cleaning import clean
 from headrace.dashboard.declaration import declare_all
 from headrace.dev.jars import default_directory
-from headrace.events import Codec, Result, VehiclePosition
+from headrace.events import Codec, Result
 from headrace.kafka import Connection
 from headrace.kafka.consumer import Consumer
 from headrace.kafka.producer import Producer
-from headrace.transit.jobs import all_jobs
-from headrace.transit.topics import VEHICLE_POSITIONS
+from headrace_transit.jobs import all_jobs
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.topics import VEHICLE_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

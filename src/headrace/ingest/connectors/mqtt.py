@@ -7,7 +7,7 @@ that an ingester can be killed at any moment: it loses nothing, and repeats at m
 Several ingesters with the same `share` split the messages among them (shared subscriptions, MQTT 5). When one is gone,
 new messages go to the others. What it had not acknowledged stays in its session until an ingester with its client id
 comes back (mosquitto does not hand it to the others, some brokers do): restart it within `session_expiry`. Events of
-one vehicle may pass through two ingesters; their order is kept only within one.
+one sender may pass through two ingesters; their order is kept only within one.
 
 There is no thread: the network is read when the runner asks for more (`headrace.ingest.mqtt_link`). While Kafka is slow
 nothing is read, and the broker holds the messages back. How many it sends ahead of our acknowledgements is its
@@ -105,7 +105,7 @@ class MqttSettings:
 
     def __post_init__(self) -> None:
         if not self.topics:
-            raise ConfigError("no topic is named", hint="Give topics, such as /hfp/v2/journey/#.")
+            raise ConfigError("no topic is named", hint="Give topics, such as depots/+/scans.")
         if self.protocol not in ("3.1.1", "5"):
             raise ConfigError(f"protocol is {self.protocol!r}", hint="Give 3.1.1 or 5.")
         if self.qos not in (0, 1):

@@ -35,6 +35,8 @@ from headrace.ingest.processor import Cause, Dismissal
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headrace.events.registry import TypeRegistry
+
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,7 @@ class CsvProcessor(MappingProcessor):
 
     Args:
         settings: The mapping.
+        types: The message types that it may name; Headrace's own if not given.
 
     >>> from headrace.ingest.message import RawMessage
     >>> from headrace.ingest.rules import FieldRule
@@ -84,10 +87,10 @@ class CsvProcessor(MappingProcessor):
     Settings = CsvSettings
     settings: CsvSettings
 
-    def __init__(self, settings: CsvSettings) -> None:
+    def __init__(self, settings: CsvSettings, *, types: TypeRegistry | None = None) -> None:
         self._delimiter, self._quote = settings.delimiter, settings.quote
         self._places = {name: place for place, name in enumerate(settings.columns)}
-        super().__init__(settings, text=True)
+        super().__init__(settings, text=True, types=types)
 
     def _read(self, payload: bytes) -> Any:
         cells = cells_of(payload, self._delimiter, self._quote)

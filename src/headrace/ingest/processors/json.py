@@ -31,6 +31,8 @@ from headrace.ingest.processor import Cause, Dismissal
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headrace.events.registry import TypeRegistry
+
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class JsonProcessor(MappingProcessor):
 
     Args:
         settings: The mapping.
+        types: The message types that it may name; Headrace's own if not given.
 
     >>> from headrace.ingest.message import RawMessage
     >>> from headrace.ingest.rules import FieldRule
@@ -61,8 +64,8 @@ class JsonProcessor(MappingProcessor):
     name = "json"
     Settings = JsonSettings
 
-    def __init__(self, settings: JsonSettings) -> None:
-        super().__init__(settings, text=settings.parse_text)
+    def __init__(self, settings: JsonSettings, *, types: TypeRegistry | None = None) -> None:
+        super().__init__(settings, text=settings.parse_text, types=types)
 
     def _read(self, payload: bytes) -> Any:
         return read_json(payload)

@@ -151,10 +151,17 @@ def check_possible(
                     )
 
 
-def stops_of(progress: Progress | None, tokens: Iterable[Token]) -> list[Position]:
-    """Tell where batches have to end, in order."""
+def stops_of(progress: Progress | None, tokens: Iterable[Token], sinks: Iterable[Position] = ()) -> list[Position]:
+    """Tell where batches have to end, in order.
+
+    Args:
+        progress: How far the checkpoint is.
+        tokens: What is out on Kafka.
+        sinks: Up to where sinks besides Kafka hold results.
+    """
     done = _NOWHERE if progress is None else progress.position
-    ends = {str(token.end): token.end for token in tokens if token.end is not None and not done.includes(token.end)}
+    reached = [*(token.end for token in tokens), *sinks]
+    ends = {str(end): end for end in reached if end is not None and not done.includes(end)}
     return sorted(ends.values(), key=lambda end: (end.now, end.events_since(_NOWHERE)))
 
 

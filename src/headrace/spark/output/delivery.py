@@ -17,13 +17,13 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from headrace.delivery import DELIVERIES
 from headrace.kafka.producer import ExpiredError, TransactionalProducer
 from headrace.kafka.topics import COMMITS
 from headrace.spark.output.ownership import Owner, Ownership
 from headrace.spark.output.sink import TRANSACTION_BYTES, AtLeastOnce, AtMostOnce, Author, ExactlyOnce, make_sink
 from headrace.spark.output.tokens import Token, read_tokens
 from headrace.spark.run.isolation import Attendance
-from headrace.stream.job import DELIVERIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

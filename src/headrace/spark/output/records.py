@@ -15,18 +15,20 @@ from headrace.events import ENCODING_HEADER, DeadLetter, Encoding, Event, LateEv
 from headrace.formats.format import IDEMPOTENCY_HEADER
 from headrace.formats.origin import origin
 from headrace.kafka.topics import DEAD_LETTERS
-from headrace.spark.output.idempotency import idempotency_keys
+from headrace.sinks.idempotency import KEY_COLUMN
 from headrace.spark.output.sink import Outgoing
 from headrace.spark.run.isolation import blamed
 from headrace.spark.source.exchange import frames, output_kind
 from headrace.spark.stages.stage_turn import merged_times
 from headrace.stream.intake import ORIGINAL
+from headrace.stream.sink_frames import dismissed_letters, keyed_results, sink_frames
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.events import Codec
+    from headrace.sinks.contract import BatchFrames
     from headrace.stream import Job
     from headrace.stream.pipeline import ResultEdge
 
@@ -47,6 +49,35 @@ def counted(name: str) -> str:
 def steps_of(counts: Mapping[str, int]) -> dict[str, int]:
     """Give what steps have counted, among the figures of a batch."""
     return {name.removeprefix(_COUNTED): number for name, number in counts.items() if name.startswith(_COUNTED)}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a job gave in a batch, after its last steps.
+
+    Args:
+        job: The job.
+        results: Result rows with their idempotency keys, by the way out that they took.
+        late: Late rows, as they left a stage.
+        dead: Dead letters of records that could not be read.
+        dismissed: Rows that the job could not use.
+        newest: Times of the newest event that the job had seen by then, by field of a result.
+    """
+
+    job: Job
+    results: list[tuple[ResultEdge, pl.DataFrame]]
+    late: list[pl.DataFrame]
+    dead: list[pl.DataFrame]
+    dismissed: list[pl.DataFrame]
+    newest: dict[str, int]
+
+    def frames(self, dead: Sequence[pl.DataFrame]) -> BatchFrames:
+        """Give it in the form that sinks take.
+
+        Args:
+            dead: Dead letters of all topics that the query reads; one job of it carries them.
+        """
+        return sink_frames(self.job, self.results, late=self.late, dismissed=self.dismissed, dead=dead)
 
 
 @dataclass(frozen=True)
@@ -80,28 +111,52 @@ class Writer:
         Args:
             bodies: The bodies that hold rows, by kind.
             now: When that was.
+            counts: Is told how many rows there were; see `finish`.
+        """
+        yield from self.encode(self.finish(bodies, counts), now)
+
+    def finish(self, bodies: Mapping[str, list[bytes]], counts: Counter[str]) -> Finished:
+        """Run the last steps of a job on what left the last stage.
+
+        Args:
+            bodies: The bodies that hold rows, by kind.
             counts: Is told how many rows there were: `results`, `late`, `dead_letters` and those of them that the job
                 itself has `dismissed`; and, with a mark before the name (`counted`), what steps have counted.
         """
         for told in bodies.get("counts", ()):
             counts.update({counted(name): number for name, number in json.loads(told).items()})
         pipeline = self.job.pipeline
-        newest = _newest(bodies.get("time", ()))
-        for output in pipeline.outputs:
-            left = frames(bodies.get(output_kind(output.name, output.part), ()))
-            if not left:
+        results = []
+        for way in pipeline.outputs:
+            arrived = frames(bodies.get(output_kind(way.name, way.part), ()))
+            if not arrived:
                 continue
             with blamed(self.job.name), tallied() as last:
-                results = output.finish(pl.concat(left))
+                rows = way.finish(pl.concat(arrived))
             counts.update({counted(name): number for name, number in last.items()})
-            counts["results"] += results.height
-            yield from self.results(results, now, output=output, newest=newest)
-        for kind, write in (("late", self.late), ("dead", self.dead), ("dismissed", self.dismissed)):
-            for rows in _alike(frames(bodies.get(kind, ()))):
-                counts["late" if kind == "late" else "dead_letters"] += rows.height
-                if kind == "dismissed":
-                    counts["dismissed"] += rows.height
-                yield from write(rows, now)
+            counts["results"] += rows.height
+            results.append((way, keyed_results(self.job, way, rows)))
+        late, dead, dismissed = (_alike(frames(bodies.get(kind, ()))) for kind in ("late", "dead", "dismissed"))
+        counts["late"] += sum(frame.height for frame in late)
+        counts["dismissed"] += sum(frame.height for frame in dismissed)
+        counts["dead_letters"] += sum(frame.height for frame in (*dead, *dismissed))
+        return Finished(self.job, results, late, dead, dismissed, _newest(bodies.get("time", ())))
+
+    def encode(self, finished: Finished, now: int) -> Iterator[Outgoing]:
+        """Make records of what a job gave.
+
+        Args:
+            finished: What it gave.
+            now: When that was.
+        """
+        for way, rows in finished.results:
+            yield from self.results(rows, now, output=way, newest=finished.newest)
+        for frame in finished.late:
+            yield from self.late(frame, now)
+        for frame in finished.dead:
+            yield from self.dead(frame, now)
+        for frame in finished.dismissed:
+            yield from self.dismissed(frame, now)
 
     def results(
         self,
@@ -125,19 +180,18 @@ class Writer:
         name = job.output_name(further) if further else job.name
         topic = job.output_topic(further) if further else job.result_topic
         keys = _joined(frame, way.keys)
-        # Results of several steps in one output may be alike in key and window.
-        names = idempotency_keys(frame, way.keys, f"{name}#{way.part}" if way.part else name)
+        keyed = keyed_results(job, way, frame)
         plain = job.output_format(further) if further else job.format
         if plain is not None:
             with blamed(job.name):
-                values = plain.encode(frame)
-            headers = [((IDEMPOTENCY_HEADER, each),) for each in names.cast(pl.Binary).to_list()]
+                values = plain.encode(keyed.drop(KEY_COLUMN))
+            names = keyed.get_column(KEY_COLUMN).cast(pl.Binary).to_list()
+            headers = [((IDEMPOTENCY_HEADER, each),) for each in names]
             yield Outgoing(topic, _as_bytes(keys), values.to_pylist(), each_headers=headers)
             return
-        together = frame.with_columns(
+        together = keyed.with_columns(
             pl.lit(name).alias("job"),
             keys.alias("key"),
-            names,
             pl.lit(now, dtype=pl.Int64).cast(_UTC).alias("ingestion_time"),
             *(pl.lit(at, dtype=pl.Int64).cast(_UTC).alias(name) for name, at in (newest or {}).items()),
         )
@@ -183,24 +237,7 @@ class Writer:
 
     def dismissed(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
         """Write events that a job could not use as dead letters: as they were read, or their columns as JSON."""
-        topics: list[str | None] = [None] * frame.height
-        if ORIGINAL in frame.columns:
-            read = [origin(stored) for stored in frame.get_column(ORIGINAL).to_list()]
-            rows, topics = [each.value for each in read], [each.topic for each in read]
-        else:
-            rows = [json.dumps(row, default=str).encode() for row in frame.drop("reason").to_dicts()]
-        letters = pl.DataFrame(
-            {
-                "reason": frame.get_column("reason"),
-                "text": [f"dismissed by job {self.job.name}"] * frame.height,
-                "value": rows,
-                "value_size": pl.Series([len(row) for row in rows], dtype=pl.UInt64),
-                "key_size": pl.Series([0] * frame.height, dtype=pl.UInt64),
-                "topic": pl.Series(topics, dtype=pl.String),
-                "job": [self.job.name] * frame.height,
-            }
-        )
-        yield from self.dead(letters, now)
+        yield from self.dead(dismissed_letters(self.job.name, frame), now)
 
     def _first_keys(self, frame: pl.DataFrame) -> pl.Series:
         """Tell the key of late rows: that of the first stage whose key columns they have."""
@@ -218,7 +255,8 @@ class Writer:
         names: list[bytes] | None = None,
     ) -> Iterator[Outgoing]:
         values = self.codec.encode(frame, kind, encoding=self.encoding, messages=messages)
-        headers = ((ENCODING_HEADER, self.encoding.encode()),)
+        # Binary is what a reader expects without the header, which costs more to hand over than the rest of the record.
+        headers = () if self.encoding == "binary" else ((ENCODING_HEADER, self.encoding.encode()),)
         yield Outgoing(topic, _as_bytes(keys), values.to_pylist(), headers, names)
 
 

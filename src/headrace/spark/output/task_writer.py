@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 WRITTEN = "written"
 #: The first dead letter that a task wrote itself.
 REFUSED = "refused"
+#: Before the kind of bodies that a task wrote itself and that the driver needs for sinks besides Kafka.
+COPY = "copy/"
 _ATTEMPTS = 3
 
 
@@ -73,6 +75,12 @@ class Order:
     run: str
     most: int = TRANSACTION_BYTES
 
+    def needs_copy(self, job: int, kind: str) -> bool:
+        """Tell whether sinks besides Kafka need what a task writes; the driver writes to them."""
+        if kind == "dead":
+            return any(writer.job.sinks for writer in self.writers)
+        return bool(self.writers[job].job.sinks)
+
 
 @dataclass(frozen=True)
 class TaskWriter:
@@ -100,15 +108,19 @@ class TaskWriter:
         mine: dict[int, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
         for batch in batches:
             rest = []
-            columns = (batch.column(name).to_pylist() for name in ("group", "kind", "body"))
-            for place, (group, kind, body) in enumerate(zip(*columns, strict=True)):
+            kinds = batch.column("kind").to_pylist()
+            columns = (batch.column(name).to_pylist() for name in ("group", "body"))
+            for place, (group, body) in enumerate(zip(*columns, strict=True)):
+                kind = kinds[place]
                 job = order.carrier if kind == "dead" else order.slots.job_number(group)
                 if holds_rows(kind) and order.writers[job].job.name in self.jobs:
                     mine[job][kind].append(body)
-                else:
-                    rest.append(place)
+                    if not order.needs_copy(job, kind):
+                        continue
+                    kinds[place] = COPY + kind
+                rest.append(place)
             if rest:
-                yield batch.take(pa.array(rest))
+                yield _renamed(batch, kinds).take(pa.array(rest))
         yield from self._write(order, partition, mine)
 
     def _write(self, order: Order, partition: int, mine: dict[int, dict[str, list[bytes]]]) -> Iterator[pa.RecordBatch]:
@@ -143,6 +155,14 @@ class TaskWriter:
             ],
             schema=ARROW_SCHEMA,
         )
+
+
+def _renamed(batch: pa.RecordBatch, kinds: list[str]) -> pa.RecordBatch:
+    """Give bodies other kinds, in a batch of the same schema."""
+    columns = [
+        pa.array(kinds, field.type) if field.name == "kind" else batch.column(field.name) for field in batch.schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 _open: dict[str, tuple[str, Sink]] = {}

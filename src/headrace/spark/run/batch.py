@@ -23,6 +23,8 @@ from headrace.spark.stages.query import source_topics, stateful
 from headrace.spark.stages.shipping import Packed
 from headrace.spark.stages.slots import Slots
 from headrace.spark.stages.stage_turn import StageWork, merged_times
+from headrace.stream.message_types import types_of
+from headrace.stream.stages import by_output
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Answer:
     watermark: int = BEGINNING
     outputs: dict[str, pl.DataFrame] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    ways: tuple[pl.DataFrame, ...] = ()
 
 
 def run_batch(
@@ -87,7 +90,7 @@ def run_batch(
     pipelines = {job.name: job.pipeline for job in ordered}
     slots = Slots.numbered(pipelines, key_groups)
     known = {name: {stage.step: BEGINNING for stage in pipeline.stages} for name, pipeline in pipelines.items()}
-    stage = ArrowStage(pipelines, key_groups, Codec(), known, slots=slots)
+    stage = ArrowStage(pipelines, key_groups, Codec(types_of(ordered)), known, slots=slots)
     plan = KafkaPlan(connection, topics, Packed.of(stage), tasks=spark.sparkContext.defaultParallelism)
     rows = range_rows(spark, plan, _ranges(LogEnds(connection), topics, start, end))
     admin = Topics(connection)
@@ -114,11 +117,11 @@ def answers_of(rows: DataFrame, jobs: Sequence[Job], slots: Slots) -> dict[str, 
         bodies[slots.job_number(group), kind].append(body)
     answers = {}
     for number, job in enumerate(jobs):
-        given: dict[str, list[pl.DataFrame]] = defaultdict(list)
-        for output in job.pipeline.outputs:
-            parts = frames(bodies[number, output_kind(output.name, output.part)])
-            given[output.name].append(output.finish(pl.concat(parts)) if parts else output.schema.to_frame())
-        results = {name: pl.concat(frames_) for name, frames_ in given.items()}
+        ways = []
+        for way in job.pipeline.outputs:
+            parts = frames(bodies[number, output_kind(way.name, way.part)])
+            ways.append(way.finish(pl.concat(parts)) if parts else way.schema.to_frame())
+        results = by_output(job.pipeline, ways)
         time = merged_times(bodies[number, "time"])
         answers[job.name] = Answer(
             results.pop("").select(list(job.pipeline.schema)),
@@ -128,6 +131,7 @@ def answers_of(rows: DataFrame, jobs: Sequence[Job], slots: Slots) -> dict[str, 
             BEGINNING if time is None else time["watermark"],
             results,
             _summed(bodies[number, "counts"]),
+            tuple(ways),
         )
     return answers
 

@@ -7,33 +7,36 @@ import logging
 import time
 from collections import Counter, defaultdict
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
 from headrace.spark.output.records import steps_of
-from headrace.spark.output.task_writer import REFUSED, WRITTEN, Order, TaskWriter
+from headrace.spark.output.task_writer import COPY, REFUSED, WRITTEN, Order, TaskWriter
 from headrace.spark.run.dead_letter_watch import Refused, first_refused
 from headrace.spark.run.progress import BatchDone, StateChange
 from headrace.spark.source.advice import Advice
 from headrace.spark.source.arrow_stage import WATERMARKS
-from headrace.spark.source.exchange import SPARK_SCHEMA
+from headrace.spark.source.exchange import SPARK_SCHEMA, frames
 from headrace.spark.source.kafka_source import backlog_of
 from headrace.spark.stages.shipping import Packed
 from headrace.spark.stages.stage_turn import merged_times
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.kafka import Connection
+    from headrace.sinks.contract import BatchFrames
     from headrace.spark.checkpoint.positions import Span
     from headrace.spark.checkpoint.watermarks_file import StandingFile
     from headrace.spark.output.delivery import Deliveries
-    from headrace.spark.output.records import Writer
+    from headrace.spark.output.job_sinks import JobSinks
+    from headrace.spark.output.records import Finished, Writer
     from headrace.spark.output.sink import Outgoing
     from headrace.spark.run.dead_letter_watch import DeadLetterWatch
     from headrace.spark.run.progress import RunEvent
@@ -60,7 +63,8 @@ class Batches:
         connection: The Kafka that results go to.
         writers: How each job's results are encoded, in the order of the jobs.
         slots: The numbers of the jobs' steps.
-        deliveries: Where batches go.
+        deliveries: How batches go to Kafka.
+        sinks: Where they go besides.
         report: Is told of each batch.
         standing: Is told where sources stand.
         throttle: Learns how long batches take.
@@ -82,6 +86,7 @@ class Batches:
         slots: Slots,
         *,
         deliveries: Deliveries,
+        sinks: JobSinks,
         report: Callable[[RunEvent], None],
         standing: StandingFile,
         throttle: Throttle,
@@ -102,6 +107,7 @@ class Batches:
         self._slots = slots
         self._writers = writers
         self._deliveries = deliveries
+        self._sinks = sinks
         self._report = report
         self._standing = standing
         self._throttle = throttle
@@ -177,6 +183,7 @@ class Batches:
         """Write what the tasks have not, and count what is new."""
         records: dict[Delivery, list[Iterable[Outgoing]]] = defaultdict(list)
         counts: list[Counter[str]] = []
+        for_sinks: dict[str, Callable[[], BatchFrames]] = {}
         self._first_refused = None
         for number, writer in enumerate(self._writers):
             count: Counter[str] = Counter()
@@ -187,10 +194,15 @@ class Batches:
             for written in bodies[WRITTEN]:
                 count.update(json.loads(written))
             mode = self._deliveries.modes[writer.job.name]
+            finished = None
             if not self._deliveries.committed(mode, batch, span):
-                records[mode].append(writer.outgoing(bodies, now, count))
+                finished = writer.finish(bodies, count)
+                records[mode].append(writer.encode(finished, now))
+            if writer.job.name in self._sinks.jobs:
+                for_sinks[writer.job.name] = partial(_frames_of, writer, finished, bodies, parts.dead())
             counts.append(count)
         self._deliveries.write(batch, {mode: chain.from_iterable(each) for mode, each in records.items()}, span)
+        self._sinks.write(batch, span, for_sinks)
         by_job = {job.name: count for job, count in zip(self._jobs, counts, strict=True)}
         self._counters = {name: steps for name, count in by_job.items() if (steps := steps_of(count))}
         self._deliveries.learn({name: sum(count[kind] for kind in _ROWS) for name, count in by_job.items()})
@@ -279,8 +291,24 @@ class _Parts:
 
     def add(self, group: int, kind: str, body: bytes) -> None:
         # Dead letters were read for all jobs; who carries them out promises the most.
-        job = self._carrier if kind == "dead" else self._slots.job_number(group)
+        job = self._carrier if kind.removeprefix(COPY) == "dead" else self._slots.job_number(group)
         self._bodies[job][kind].append(body)
 
     def of(self, job: int) -> dict[str, list[bytes]]:
         return self._bodies[job]
+
+    def dead(self) -> list[bytes]:
+        """Give the dead letters of all jobs, also those that tasks have written."""
+        bodies = self._bodies[self._carrier]
+        return [*bodies["dead"], *bodies[COPY + "dead"]]
+
+
+def _frames_of(
+    writer: Writer, finished: Finished | None, bodies: Mapping[str, list[bytes]], dead: list[bytes]
+) -> BatchFrames:
+    """Make what a job's sinks get, also of what tasks or an earlier attempt have written to Kafka."""
+    copied = {kind.removeprefix(COPY): those for kind, those in bodies.items() if kind.startswith(COPY)}
+    if finished is None or copied:
+        whole = {kind: [*bodies.get(kind, ()), *copied.get(kind, ())] for kind in {*bodies, *copied}}
+        finished = writer.finish(whole, Counter())
+    return finished.frames(frames(dead))

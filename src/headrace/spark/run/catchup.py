@@ -33,6 +33,7 @@ from headrace.spark.run.isolation import Return
 from headrace.spark.source.arrow_stage import ArrowStage
 from headrace.spark.stages.slots import Slots
 from headrace.spark.stages.stage_turn import run_levels
+from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
     import threading
@@ -148,7 +149,7 @@ class CatchUp:
         """Take the events of some ranges through all stages of the job, and give what left the last one, by kind."""
         pipelines = {self.job.name: self.job.pipeline}
         slots = Slots.numbered(pipelines, self.groups)
-        stage = ArrowStage(pipelines, self.groups, Codec(), known={}, slots=slots)
+        stage = ArrowStage(pipelines, self.groups, Codec(types_of([self.job])), known={}, slots=slots)
         rows = stage(shared_reader(self.connection).read(tuple(ranges), parts=stage.reads), None)
         parcels = run_levels(
             pipelines,

@@ -21,6 +21,8 @@ Point = Literal[
     "before-commit",  # all of its records are at the broker, and not committed
     "after-commit",  # it is out, and Spark does not know
     "between-parts",  # some of its transactions are committed, and not all
+    "before-sinks",  # it is out on Kafka, and sinks besides Kafka do not have it
+    "after-sinks",  # it is out everywhere, and Spark does not know
     "after-token",  # at most once: it counts as out, and nothing of it is written
 ]
 VARIABLE = "HEADRACE_FAULTS"

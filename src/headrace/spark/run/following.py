@@ -18,6 +18,7 @@ from headrace.spark.run.failure import explain_failure
 from headrace.spark.session.session import spark_settings, start_session
 from headrace.spark.stages.query import source_topics, streaming_query
 from headrace.spark.stages.slots import Slots
+from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
     import threading
@@ -83,7 +84,7 @@ def follow(job: Job, options: FollowOptions, tell: Callable[[Answer], None], sto
                 connection=options.connection,
                 starting=options.starting,
                 groups=options.key_groups,
-                codec=Codec(),
+                codec=Codec(types_of([job])),
                 partitions=partitions,
             )
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.config import Settings
 from headrace.dev import find_java
 from headrace.errors import PlanError
 from headrace.kafka import Connection, Topics
 from headrace.kafka.job_topics import ensure_topics
+from headrace.registry import Registry
 from headrace.spark.run.progress import BatchDone
 from headrace.spark.run.runner import RunOptions, run_jobs
 
@@ -79,7 +81,7 @@ def run(
     connection = Connection(bootstrap=bootstrap) if isinstance(bootstrap, str) else bootstrap
     find_java()
     connection.check()
-    ensure_topics(Topics(connection), jobs)
+    ensure_topics(Topics(connection), jobs, Registry(Settings()).things("topics"))
     names = "+".join(sorted(job.name for job in jobs))
     chosen = RunOptions(
         connection=connection,

@@ -47,6 +47,7 @@ from headrace.spark.checkpoint.stale_checkpoint import (
 from headrace.spark.checkpoint.watermarks_file import StandingFile
 from headrace.spark.output.committed_offsets import OffsetMirror
 from headrace.spark.output.delivery import Deliveries
+from headrace.spark.output.job_sinks import JobSinks
 from headrace.spark.output.records import Writer
 from headrace.spark.output.sink import TRANSACTION_BYTES
 from headrace.spark.run.batches import Batches
@@ -65,6 +66,7 @@ from headrace.spark.source.backpressure import FIRST, RecordSizes, Throttle, bou
 from headrace.spark.source.batch_timing import Punctuality
 from headrace.spark.stages.query import source_topics, streaming_query
 from headrace.spark.stages.slots import Slots
+from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
     import threading
@@ -253,6 +255,7 @@ class _Run:
             take_over=options.take_over,
             query=identity.query,
         )
+        self._sinks = JobSinks(jobs, identity.token)
         complete(options.checkpoint, identity)
         self._stops: list[Position] = []
         self._whole: list[Position] = []
@@ -275,6 +278,8 @@ class _Run:
         self._failed[job] = self.last
         if len(self._jobs) - len(self._absent) <= 1 or job in self._absent:
             return False
+        if job in self._sinks.jobs:
+            return False  # what it misses would have to reach its sinks later, under tokens of its own
         if (not again and self._options.restarts.most) or self._stop.is_set():
             return False  # it is tried once more
         progress = read_progress(self._options.checkpoint)
@@ -360,6 +365,12 @@ class _Run:
             if span is not None and self._deliveries.begun_without(batch, name, span):
                 # Spark will only repeat it for the state of those who took part, and for what is not out yet.
                 batch, until = batch + 1, span.end.offsets
+            if job.sinks:
+                raise StateError(
+                    f"job {name!r} stopped in an earlier run and has to catch up, which it cannot do with sinks "
+                    f"besides Kafka ({', '.join(sink.text for sink in job.sinks)}); why it stopped: {stopped.message}",
+                    hint="Start it once without its sinks, until `headrace run` says that it has returned.",
+                )
             self._report(JobChange(name, "catching_up", f"stopped since {stopped.since}"))
             topics = Topics(options.connection)
             try:
@@ -402,6 +413,7 @@ class _Run:
             self._tried = True
             self._look()
             self._deliveries.open()
+            self._sinks.open()
             self._fit()
             spark = self._session()
             if not self._caught_up:
@@ -426,6 +438,7 @@ class _Run:
                 raise disk_full(self._options.checkpoint) from problem
             self._raise_java_ended(problem)
         finally:
+            self._sinks.close()
             self._deliveries.close()
 
     def _raise_java_ended(self, problem: Exception) -> None:
@@ -533,7 +546,8 @@ class _Run:
             self._report(StateChange("starting", f"going on without what is lost: {told}"))
         elif progress is not None:
             forget_plan(progress)
-        self._stops = stops_of(read_progress(self._options.checkpoint), pending)
+        # A sink may hold one batch less than Kafka.
+        self._stops = stops_of(read_progress(self._options.checkpoint), pending, self._sinks.ends())
         if self._stops:
             told = f"results are out up to batch {max(token.batch for token in pending)}; up to there, events are read "
             told += "again for the state and nothing is written"
@@ -577,7 +591,7 @@ class _Run:
 
     def _query(self, spark: SparkSession) -> None:
         options = self._options
-        codec = Codec()
+        codec = Codec(types_of(self._jobs))
         topics = Topics(options.connection)
         most = options.max_events_per_batch or bound_by_memory()
         throttle = Throttle(target=options.target_batch_ms / 1000, most=most, first=options.first_batch_events)
@@ -613,6 +627,7 @@ class _Run:
             [Writer(job, codec, options.encoding) for job in self._jobs],
             slots,
             deliveries=self._deliveries,
+            sinks=self._sinks,
             report=self._report,
             standing=StandingFile(options.checkpoint),
             throttle=throttle,

@@ -1,0 +1,96 @@
+"""Mistakes that a newcomer makes in jobs.py: each is told with its line, and with what to write instead."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+from headrace.config import Settings
+from headrace.errors import HeadraceError
+from headrace.formats import json
+from headrace.registry import load_jobs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BEGIN = """\
+import polars as pl
+from headrace import Job, Stream, bounded, tumbling
+from headrace.formats import json
+from headrace.windows import count, mean
+readings = Stream.topic("oven.readings", format=json(schema={"oven": pl.String, "celsius": pl.Float64}, time="at"))
+timed = readings.watermark(bounded("2s"))
+"""
+COUNTED = '.key_by("oven").window(tumbling("10s")).aggregate(n=count())'
+
+MISTAKES = {
+    "an unknown key": ('h = Job("h", timed.key_by("ovn"))', "key_by('ovn'): there is no such column", "oven, celsius"),
+    "an unknown column": (
+        'h = Job("h", timed.key_by("oven").window(tumbling("10s")).aggregate(n=mean("celcius")))',
+        '"celcius"',
+        "oven, celsius",
+    ),
+    "no watermark": (f'h = Job("h", readings{COUNTED})', "has no watermark", '.watermark(bounded("1s"))'),
+    "no name": (f"h = Job(timed{COUNTED})", "missing 1 required", 'Job("late", stream)'),
+    "no job": (f"h = timed{COUNTED}", "there is no job in", "Job("),
+    "two names alike": (
+        f'a = Job("h", timed{COUNTED}); b = Job("h", timed{COUNTED})',
+        "two jobs named 'h'",
+        "another name",
+    ),
+    "no unit": ('h = tumbling("10")', "'10' is not a duration", '"30s"'),
+    "no aggregate": (
+        'h = Job("h", timed.key_by("oven").window(tumbling("10s")))',
+        "gives nothing by itself",
+        ".aggregate(",
+    ),
+    "a text for a filter": ('timed.filter("celsius > 10")', "that is no expression", 'pl.col("celsius") > 10'),
+    "a function for a filter": (
+        'timed.filter(lambda row: row["celsius"] > 10)',
+        "that is no expression",
+        "map_batches",
+    ),
+    "capitals in the name": (f'h = Job("My Oven", timed{COUNTED})', "job name 'My Oven'", "lower-case letters"),
+    "a format not called": (f'h = Job("h", timed{COUNTED}, format=json)', "has the format json", "format=json(...)"),
+    "a source's format not called": ('Stream.topic("t", format=json)', "has the format json", "format=json(...)"),
+    "columns in the place of the type": (
+        'Stream.topic("t", {"a": pl.String})',
+        "for the type of its events",
+        "schema=",
+    ),
+    "a stream's name only": (
+        'h = Job("h", "oven.readings")',
+        "job 'h' of a str, not of a stream",
+        'Job("late", stream)',
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_with_its_line_and_the_remedy(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, told, remedy = MISTAKES[mistake]
+    path = tmp_path / "bakery_jobs.py"
+    path.write_text(BEGIN + line + "\n")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    try:
+        with pytest.raises(HeadraceError) as caught:
+            load_jobs(str(path), Settings())
+    finally:
+        sys.modules.pop("bakery_jobs", None)
+    problem = caught.value
+    assert told in problem.message
+    assert remedy in problem.hint
+    if mistake not in ("no job", "two names alike"):  # they are of the whole file
+        assert f"{path}:7: " in problem.message
+
+
+def test_types_of_python_are_types_of_columns() -> None:
+    found = json(schema={"a": str, "b": int, "c": float, "d": bool}).schema
+    assert found == {"a": pl.String, "b": pl.Int64, "c": pl.Float64, "d": pl.Boolean}
+    with pytest.raises(HeadraceError, match="set is no type of a column"):
+        json(schema={"a": set})

@@ -1,0 +1,1 @@
+"""The commands of the application, one module each: `headrace demo`, `headrace simulate`, `headrace replay`."""

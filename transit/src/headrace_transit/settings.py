@@ -1,0 +1,89 @@
+"""The sections of headrace.toml that belong to the application: `[simulator]` and `[transit]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
+
+from pydantic import SecretStr
+
+from headrace.config import Number, Section, setting
+
+if TYPE_CHECKING:
+    from headrace.config import Settings
+
+Quantiles = Literal["kll", "exact"]
+
+
+class SimulatorSettings(Section):
+    """`[simulator]`: the made-up fleet of `headrace simulate` and `headrace demo`."""
+
+    section = "simulator"
+
+    vehicles: Annotated[int, Number] = setting(
+        300, "How many vehicles drive.", "a whole number from 1 to 1000000", ge=1, le=1_000_000
+    )
+    rate: Annotated[float, Number] | None = setting(
+        None,
+        "Positions per second of the clock, of all vehicles together; decides how many vehicles there are.",
+        "a number above 0, up to 1000000",
+        gt=0,
+        le=1_000_000,
+    )
+    speed_up: Annotated[float, Number] = setting(
+        1.0,
+        "Seconds of event time per second of the clock.",
+        "a number above 0, up to 1000",
+        gt=0,
+        le=1000,
+    )
+    seed: Annotated[int, Number] = setting(
+        1, "The same seed gives the same fleet.", "a whole number from 0", ge=0, le=2**63 - 1
+    )
+
+
+class TransitSettings(Section):
+    """`[transit]`: what the jobs of the application know about the world."""
+
+    section = "transit"
+
+    delay_quantiles: Quantiles = setting(
+        "kll",
+        "How delay-distribution takes quantiles: by a sketch of bounded size, or exactly, of all delays.",
+        ", ".join(get_args(Quantiles)),
+    )
+    clock_tolerance_ms: Annotated[int, Number] = setting(
+        0,
+        "How far past its arrival a vehicle's time may move the watermark; beyond that its clock is taken to be wrong.",
+        "a whole number of milliseconds from 0 to 86400000; 86400000 (one day) is as good as no bound",
+        ge=0,
+        le=86_400_000,
+    )
+    gtfs: Path | None = setting(
+        None,
+        "The timetable that final-stop-distribution looks trips up in; "
+        "that of the simulated fleet, for its vehicles only, if not set.",
+        "a GTFS feed: a directory, or a zip file",
+    )
+    routing_url: str = setting(
+        "",
+        "A routing service to ask for final stops, in place of a GTFS feed; GraphQL in the form of Digitransit's.",
+        'an address such as "https://api.digitransit.fi/routing/v2/hsl/gtfs/v1"; empty: none',
+        pattern=r"^$|^https?://[^\s/@]+(/\S*)?$",
+    )
+    routing_key: SecretStr | None = setting(
+        None, "The subscription key that the routing service asks for.", "text; better in the environment"
+    )
+    routing_feed: str = setting(
+        "HSL", "What the routing service calls the feed: the part before the colon of its identifiers.", "text"
+    )
+    routing_cache: Path | None = setting(
+        None,
+        "Where answers of the routing service are kept; `cache/routing.sqlite` in paths.home if not set.",
+        "a file",
+    )
+
+
+def routing_cache(settings: Settings) -> Path:
+    """Where answers of a routing service are kept."""
+    return settings.section(TransitSettings).routing_cache or settings.paths.home / "cache" / "routing.sqlite"
