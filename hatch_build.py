@@ -59,7 +59,16 @@ def compile_schemas(root: Path = ROOT) -> list[Path]:
                 draft.write_bytes(content)
                 draft.replace(target)
                 written.append(target)
+        _remove_leftovers(source, schemas)
     return written
+
+
+def _remove_leftovers(source: Path, schemas: list[str]) -> None:
+    """Remove modules of schemas that are gone: two modules that define a message of one name cannot be imported."""
+    stems = {source / schema.removesuffix(".proto") for schema in schemas}
+    for module in source.rglob("schemas/*_pb2.py*"):
+        if module.with_name(module.name.partition("_pb2.py")[0]) not in stems:
+            module.unlink()
 
 
 def _stub_arguments(out: str) -> list[str]:

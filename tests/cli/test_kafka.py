@@ -23,7 +23,7 @@ from headrace.errors import ExitCode
 from headrace.events import Codec, TypeRegistry
 from headrace.kafka import Connection
 from headrace.kafka.producer import Producer
-from headrace_transit.schemas.transit_pb2 import VehiclePosition
+from headrace_transit.schemas import VehiclePosition
 
 pytestmark = [pytest.mark.broker]
 

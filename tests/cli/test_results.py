@@ -7,7 +7,7 @@ import pytest
 from headrace.cli.results import row_of
 from headrace.events import Codec
 from headrace.events.schemas.records_pb2 import Column, Result
-from headrace_transit.schemas.transit_pb2 import VehiclePosition
+from headrace_transit.schemas import VehiclePosition
 
 CELL = 617294884144414719
 

@@ -20,7 +20,7 @@ from headrace.events import Codec
 from headrace.kafka import Topics
 from headrace.kafka.producer import Producer
 from headrace.kafka.topics import TopicSpec
-from headrace_transit.schemas.transit_pb2 import StopEvent, VehiclePosition
+from headrace_transit.schemas import StopEvent, VehiclePosition
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli

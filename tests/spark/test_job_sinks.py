@@ -11,7 +11,7 @@ import pytest
 
 from headrace.engine.state import frame_to_bytes
 from headrace.errors import StateError
-from headrace.events import Codec, VehiclePosition
+from headrace.events import Codec
 from headrace.events.letters import SCHEMA as LETTERS
 from headrace.events.letters import Reason, Rejection, dead_letter
 from headrace.sinks import SinkError, memory
@@ -24,6 +24,7 @@ from headrace.spark.run.batches import _frames_of
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from headrace.delivery import Delivery

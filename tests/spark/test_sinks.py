@@ -14,7 +14,6 @@ import polars as pl
 import pytest
 
 from headrace.errors import PlanError
-from headrace.events import VehiclePosition
 from headrace.inprocess import write_to_sinks
 from headrace.kafka.topics import DEAD_LETTERS
 from headrace.sinks import memory, parquet
@@ -22,6 +21,7 @@ from headrace.stream import Job, Output, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
 from headrace.windows import count, tumbling
+from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench

@@ -30,7 +30,7 @@ import polars as pl
 from headrace.engine.operator import EVENT_TIME
 from headrace.errors import PlanError
 from headrace.events.layout import Layout
-from headrace_transit.schemas.transit_pb2 import StopEvent, VehiclePosition
+from headrace_transit.schemas import StopEvent, VehiclePosition
 from headrace_transit.simulator.chance import between, uniform
 from headrace_transit.simulator.gps import Receivers
 from headrace_transit.simulator.helsinki import helsinki
