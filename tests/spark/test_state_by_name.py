@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
-from headrace.transit.simulator import Fleet
 
-from headrace.events import VehiclePosition
 from headrace.inprocess import Runner
+from headrace.sinks import memory
 from headrace.spark.run.progress import StateChange
 from headrace.stream import Job, Stream
 from headrace.stream.job import Output
@@ -18,6 +17,8 @@ from headrace.time import bounded
 from headrace.time.instants import instant
 from headrace.windows import count, tumbling
 from headrace.windows import sum as total
+from headrace_transit.schemas import VehiclePosition
+from headrace_transit.simulator import Fleet
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Bench
@@ -31,7 +32,8 @@ START = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)
 POSITIONS = Stream.topic(TOPIC, VehiclePosition).watermark(bounded("1s"), idle_after="1min")
 PER_LINE = POSITIONS.key_by("line").window(tumbling("10s")).aggregate(reports=count())
 
-LINES = Job("by-name-lines", PER_LINE.named("per-line"))
+KEPT = memory()
+LINES = Job("by-name-lines", PER_LINE.named("per-line"), sinks=[KEPT])
 MODES = Job("by-name-modes", POSITIONS.key_by("mode").window(tumbling("7s")).aggregate(reports=count()))
 #: Two levels, a union of them, and a further output: Spark's plan gets another stage.
 DEEPER = PER_LINE.select("line", "reports").key_by("line").window(tumbling("20s")).aggregate(reports=total("reports"))
@@ -84,6 +86,11 @@ def test_jobs_come_and_go_and_state_moves_with_nothing_lost_or_twice(bench: Benc
         for name in job.outputs:
             long = pl.concat([batch.outputs[name] for batch in batches])
             assert answers(bench.read(job.output_topic(name))) == answers(long), name
+
+    # The sink of a job that was there all the time has the same results, under tokens whose numbers grow.
+    assert answers(KEPT.table(LINES.name)) == answers(bench.read(LINES.result_topic))
+    numbers = [token.batch for token in KEPT.tokens(LINES.name)]
+    assert numbers == sorted(set(numbers))
 
     batch = bench.batch(DEEP)[DEEP.name]
     together = Runner(DEEP).step(pl.concat(parts))

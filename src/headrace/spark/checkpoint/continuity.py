@@ -232,7 +232,7 @@ def accept_loss(gaps: Sequence[Gap], progress: Progress) -> None:
             places.setdefault(gap.topic, {})[gap.partition] = gap.earliest
         shutil.rmtree(progress.directory, ignore_errors=True)
         fresh = Position(places, progress.now, progress.steady).to_dict()
-        write_durably(begun, json.dumps({**fresh, "mark": noted["mark"]}))
+        write_durably(begun, json.dumps({**fresh, "mark": noted["mark"], "batches": noted.get("batches", 0)}))
         return
     if progress.committed < 0:
         # Not one batch is done: there is no state to keep.

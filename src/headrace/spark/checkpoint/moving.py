@@ -6,7 +6,7 @@ put aside in files, by job and step; Spark begins anew where the last batch ende
 in. A crash at any moment leaves the old plan with its state, or the new one with the files:
 
 1. `moved/<mark>/` gets a file per job, and `beginning.json`: where the last batch ended, and where one ends that was
-   planned after it.
+   planned after it; and how many batches were done, since sinks besides Kafka count on.
 2. `headrace.json` names the mark. From here on the new plan counts.
 3. Spark's directory is removed and the beginning put in its place (`complete`, also at the next start).
 4. The first batch unpacks the state. When it is done the files go, but for those of jobs that take no part.
@@ -53,10 +53,17 @@ def move(spark: SparkSession, checkpoint: Path, before: Identity, after: Identit
             write_state(directory / f"{job}.arrow", state)
     make_directory(directory)
     planned = {} if progress.planned is None else {"planned": progress.planned.to_dict()}
-    told = {**progress.position.to_dict(), **planned, "mark": after.moved}
+    batches = batches_before(checkpoint) + progress.committed + 1
+    told = {**progress.position.to_dict(), **planned, "mark": after.moved, "batches": batches}
     write_durably(directory / BEGINNING, json.dumps(told))
     note(checkpoint, after)
     complete(checkpoint, after)
+
+
+def batches_before(checkpoint: Path) -> int:
+    """Tell how many batches were done before Spark began to count them anew; 0 where the state was never moved."""
+    begun = checkpoint / BEGINNING
+    return int(json.loads(begun.read_text("utf-8")).get("batches", 0)) if begun.exists() else 0
 
 
 def complete(checkpoint: Path, identity: Identity) -> None:

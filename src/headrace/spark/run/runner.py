@@ -31,7 +31,7 @@ from headrace.spark.checkpoint.continuity import (
     remember_topics,
 )
 from headrace.spark.checkpoint.identity import claim, note
-from headrace.spark.checkpoint.moving import clear, complete, move, put_aside
+from headrace.spark.checkpoint.moving import batches_before, clear, complete, move, put_aside
 from headrace.spark.checkpoint.positions import Span
 from headrace.spark.checkpoint.saved_state import saved_state
 from headrace.spark.checkpoint.stale_checkpoint import (
@@ -603,6 +603,7 @@ class _Run:
         attendance = Attendance(frozenset(self._absent), dict(self._returning))
         self._deliveries.attendance = attendance
         slots = Slots.numbered({job.name: job.pipeline for job in self._jobs}, options.key_groups, self._identity.slots)
+        self._sinks.batches_before = batches_before(options.checkpoint)
         frame = streaming_query(
             spark,
             self._jobs,
