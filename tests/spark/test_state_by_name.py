@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from headrace.spark.run.progress import RunEvent
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+#: Four starts of the query and a batch.
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPIC = "input.by-name"
 START = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)
