@@ -43,9 +43,8 @@ def records(parcels: int = 60) -> list[bytes]:
     chance, begin, rows = random.Random(1), datetime(2026, 3, 1, 8, tzinfo=UTC), []
     for number in range(parcels):
         arrival = begin + timedelta(seconds=chance.randrange(3600))
-        times = (
-            {"in": arrival} if number % 10 == 3 else {"in": arrival, "out": arrival + timedelta(minutes=number % 25)}
-        )
+        departure = {} if number % 10 == 3 else {"out": arrival + timedelta(minutes=number % 25)}
+        times = {"in": arrival} | departure
         depot = chance.choice(["north", "south", "harbour"])
         rows += [
             {"scanned_at": f"{at:%FT%TZ}", "parcel": f"P{number}", "depot": depot, "what": w} for w, at in times.items()

@@ -152,3 +152,21 @@ def test_the_screen_with_figures() -> None:
     assert "latency p50 0.73 s" in status_line(shown)
     assert f"Busiest cell: {CELL}" in "\n".join(summary(shown, elapsed=12.0, first_result=3.0))
     assert shown.to_dict()["busiest"][0] == {"cell": CELL, "vehicles": 12}
+
+
+@pytest.mark.parametrize(
+    ("watermark", "warned"),
+    [
+        # 2026-03-01 and 2099-12-31 in seconds, read as milliseconds.
+        (datetime.fromtimestamp(1_772_352.001, UTC), True),
+        (datetime.fromtimestamp(4_102_444.799, UTC), True),
+        (datetime(1970, 3, 1, tzinfo=UTC), False),
+        (datetime(1969, 12, 31, tzinfo=UTC), False),
+        (datetime(2026, 3, 1, tzinfo=UTC), False),
+        (None, False),
+    ],
+)
+def test_event_time_in_january_1970_is_pointed_out(watermark: datetime | None, warned: bool) -> None:
+    shown = Snapshot(state="running", batch=3, watermark=watermark)
+    for text in (status_line(shown), drawn(shown), "\n".join(summary(shown, elapsed=1.0, first_result=None))):
+        assert ("in another unit than time_format says" in " ".join(text.split())) == warned

@@ -381,3 +381,20 @@ def test_rows_are_written_as_plain_json_and_read_again() -> None:
     again = json(schema={"text": pl.String, "whole": pl.Int64}).decode(records(*json().encode(frame).to_pylist()))
     assert again.frame.select("text", "whole").equals(frame.select("text", "whole"))
     assert np.array_equal(json().encode(frame.clear()).to_pylist(), [])
+
+
+@pytest.mark.parametrize(
+    ("time_format", "value", "text"),
+    [
+        ("s", "1772352001000", "t is '1772352001000', which is not a time as 's'; as 'ms' it would be"),
+        ("s", '"1772352001000"', "t is '1772352001000', which is not a time as 's'; as 'ms' it would be"),
+        ("ms", "1772352001000000000", "t is '1772352001000000000', which is not a time as 'ms'; as 'ns' it would be"),
+        ("s", "7772352001000000", "t is '7772352001000000', which is not a time as 's'"),
+        ("s", '"soon"', "t is 'soon', which is not a time as 's'"),
+    ],
+)
+def test_a_count_in_another_unit_is_named(time_format: str, value: str, text: str) -> None:
+    decoded = json(schema={"k": pl.String}, time="t", time_format=time_format).decode(
+        Records(pa.array([f'{{"k": "a", "t": {value}}}'.encode()], pa.binary()))
+    )
+    assert decoded.rejections[0].text == text

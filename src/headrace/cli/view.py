@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _BAR = 24
 HOW_TO_LOOK = "Look at what is refused: headrace tail input.dead-letter"
+#: Seconds of the years 2000 to 2100 that are read as milliseconds are before this, and so are milliseconds read as
+#: microseconds and microseconds read as nanoseconds.
+_WRONG_UNIT_BEFORE = datetime(1970, 2, 18, tzinfo=UTC)
 _STATES = {
     "starting": "yellow",
     "warming": "yellow",
@@ -64,6 +68,20 @@ def centre(cell: str) -> str:
     return f"{latitude:.4f}, {longitude:.4f}"
 
 
+def unit_warning(shown: Snapshot) -> str:
+    """Say that event time is at the start of 1970, as it is when seconds are read as milliseconds; empty if it is not.
+
+    The records are read without an error then, and the line shows nothing else that is wrong.
+    """
+    watermark = shown.watermark
+    if watermark is None or not datetime(1970, 1, 1, tzinfo=UTC) <= watermark < _WRONG_UNIT_BEFORE:
+        return ""
+    return (
+        f"Event time is {watermark:%Y-%m-%d}: are times counted in another unit than time_format says? "
+        "headrace schema infer TOPIC shows the unit."
+    )
+
+
 def status_line(shown: Snapshot, *, results: bool = True, places: bool = True) -> str:
     """Everything in one line.
 
@@ -88,7 +106,8 @@ def status_line(shown: Snapshot, *, results: bool = True, places: bool = True) -
         busiest = ", ".join(f"{cell} {vehicles}" for cell, vehicles in shown.busiest[:3]) or "-"
         parts.insert(3, f"latency p50 {seconds(shown.latency_p50)} p99 {seconds(shown.latency_p99)}")
         parts.append(f"{'busiest' if places else 'largest'} {busiest}")
-    line = f"{shown.state}: {', '.join(parts)}"
+    warning = unit_warning(shown)
+    line = f"{shown.state}: {', '.join(parts)}" + (f" | {warning}" if warning else "")
     return f"MOST INPUT IS REFUSED. {shown.alarm} | {line}" if shown.alarm else line
 
 
@@ -118,8 +137,7 @@ def screen(
         # In front of everything: the other figures look fine.
         told = Text.assemble((shown.alarm, "bold"), f"\n{HOW_TO_LOOK}")
         parts.insert(0, Panel(told, title="MOST INPUT IS REFUSED", title_align="left", border_style="bold red"))
-    if warning:
-        parts.append(Text(warning, style="yellow"))
+    parts += [Text(text, style="yellow") for text in (unit_warning(shown), warning) if text]
     parts += [Text(text, style="dim") for text in footer]
     if link:
         parts.append(Text.assemble(("Open ", "bold"), (link, f"bold link {link}")))
@@ -204,6 +222,8 @@ def summary(shown: Snapshot, *, elapsed: float, first_result: float | None, plac
     ]
     if shown.alarm:
         lines.append(f"Most input was refused at the end. {shown.alarm} {HOW_TO_LOOK}")
+    if warning := unit_warning(shown):
+        lines.append(warning)
     if first_result is not None:
         lines.append(
             f"First result after {first_result:.1f} s; latency in the last minute: "

@@ -33,6 +33,9 @@ _NUMBER = r"^[+-]?\d{1,30}(\.\d{1,30})?$"
 _ISO_TEXT = r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?([Zz]|[+-]\d\d(:?\d\d)?)?$"
 _DATE_TEXT = r"^\d{4}-\d\d-\d\d$"
 _SHOWN = 100
+#: From 2000 to 2100, in seconds.
+_LIKELY = (946_684_800, 4_102_444_800)
+_SECONDS: dict[str, float] = {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,21 @@ class EventTime:
             text = f'{self.name} is the number {raw!r}; its unit is not declared (time_format="ms", for example)'
             return Rejection(Reason.BAD_TIMESTAMP, text[: _SHOWN * 3])
         what = "ISO 8601" if self.pattern == ISO else f"a time as {self.pattern!r}"
-        return Rejection(Reason.BAD_TIMESTAMP, f"{self.name} is {str(raw)[:_SHOWN]!r}, which is not {what}")
+        text = f"{self.name} is {_shown(raw)!r}, which is not {what}"
+        unit = self._other_unit(raw)
+        return Rejection(Reason.BAD_TIMESTAMP, f"{text}; as {unit!r} it would be" if unit else text)
+
+    def _other_unit(self, raw: Any) -> str:
+        """The unit in which a count that cannot be a time is one between 2000 and 2100; empty for none."""
+        if not self.is_epoch or not re.fullmatch(_NUMBER, _shown(raw)):
+            return ""
+        count = float(_shown(raw))
+        return next((unit for unit in UNITS if _LIKELY[0] <= count * _SECONDS[unit] < _LIKELY[1]), "")
+
+
+def _shown(raw: Any) -> str:
+    whole = int(raw) if isinstance(raw, float) and raw.is_integer() else raw
+    return str(whole)[:_SHOWN]
 
 
 def field_time(path: str | tuple[str, ...], time_format: str = ISO, *, zone: str = "UTC") -> EventTime:
