@@ -84,7 +84,7 @@ def test_the_bytes_that_a_group_counts_are_those_of_its_segments(name: str) -> N
     runner = Runner(ALL[name](), key_groups=2)
     for step in range(40):
         runner.step(rows(range(step % 7, 40 + step), 4 * step, value=10 * (step % 3 == 2)))
-        for segments in runner.snapshot()[0]:
+        for segments in next(iter(runner.snapshot().values())):
             kept = sum(len(value) for key, value in segments.items() if key.startswith("op/"))
             assert record_from_bytes(segments["clock"])["bytes"] == kept
         runner = Runner(ALL[name](), key_groups=2, snapshot=runner.snapshot())
@@ -100,7 +100,7 @@ def test_more_keys_than_the_bound_stop_the_job_with_what_to_do() -> None:
     runner.step(rows(range(100, 101), 2))  # waits for the watermark
     with pytest.raises(StateLimitError) as caught:
         runner.step(rows(range(1), 3, value=1))
-    assert "step 1 (pattern) keeps 101 keys (" in caught.value.message
+    assert "step 'match-by-key' (pattern) keeps 101 keys (" in caught.value.message
     assert "may have 100: its share of spark.max_state_keys" in caught.value.message
     assert "Raise spark.max_state_keys" in caught.value.hint
     again = Runner(waiting(), key_groups=1, snapshot=before, state_limit=StateLimit(keys=101))
@@ -167,7 +167,8 @@ def test_from_four_fifths_of_the_bound_on_there_is_a_warning(caplog: pytest.LogC
         runner.step(rows(range(1), 2, value=1))
         runner.step(rows(range(1), 3, value=1))
     assert [record.getMessage() for record in caplog.records] == [
-        "step 1 (pattern) keeps more than 80 % of the keys that it may in a key group; beyond the bound its job stops"
+        "step 'match-by-key' (pattern) keeps more than 80 % of the keys that it may in a key group; beyond the bound "
+        "its job stops"
     ]
 
 

@@ -154,15 +154,15 @@ def test_its_results_go_on_into_windows() -> None:
 def test_state_is_freed_and_another_key_is_refused() -> None:
     runner = Runner(stream(), key_groups=1)
     runner.step(frame(("a", 1)), watermark=1)
-    (before,) = runner.snapshot()[0]
+    (before,) = next(iter(runner.snapshot().values()))
     runner.step(watermark=11)
-    (after,) = runner.snapshot()[0]
+    (after,) = next(iter(runner.snapshot().values()))
     assert sorted(before) == ["clock", "op/heard"]
     assert sorted(after) == ["clock"]
     other = Stream.rows("reports", {"vehicle": pl.String, "line": pl.String}).watermark(perfect())
     rekeyed = other.key_by("vehicle", "line").process(lambda keys, schema: Silence(keys, 10))
     with pytest.raises(StateError, match="keys was 'vehicle', is 'vehicle,line'"):
-        Runner(rekeyed, key_groups=1, snapshot=[[after]]).step()
+        Runner(rekeyed.named("silence"), key_groups=1, snapshot={"silence": [after]}).step()
 
 
 @settings(deadline=None, max_examples=50)

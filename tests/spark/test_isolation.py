@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from headrace.spark.run.isolation import StoppedJobs
 from headrace.spark.run.progress import BatchDone, JobChange, StateChange
 from headrace.spark.run.runner import RunOptions, _Run, run_jobs
 from headrace.spark.run.supervisor import Restarts
+from headrace.spark.stages.slots import Slots
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
@@ -312,10 +314,16 @@ def test_a_job_is_not_left_out_of_a_batch_that_a_partition_has_begun_since_the_s
     Topics(broker.connection).ensure([*topics, commit_spec()])
     (tmp_path / BEGINNING).write_text(json.dumps({TOPIC: {"0": 0}}))
     options = RunOptions(connection=broker.connection, checkpoint=tmp_path, jars=[], apart_rows=0)
-    run = _Run([ours, other], options, Identity("c1", (ours.name, other.name), 2, 2), lambda _: None, threading.Event())
+    run = _Run(
+        [ours, other],
+        options,
+        replace(Identity.fresh([ours, other], key_groups=2, state_partitions=2), token="c1"),
+        lambda _: None,
+        threading.Event(),
+    )
     deliveries = run._deliveries
     deliveries.open()
-    order = Order(broker.connection, (), deliveries.modes, 0, 4, deliveries.query, "c1", deliveries.run)
+    order = Order(broker.connection, (), deliveries.modes, 0, Slots(4, ()), deliveries.query, "c1", deliveries.run)
     records = [Outgoing(ours.result_topic, [b"k"], [b"v"])]
     assert bring_out(order, "exactly_once", 0, 0, [name], records)
     deliveries.close()

@@ -17,6 +17,7 @@ from headrace.spark.output.sink import Outgoing
 from headrace.spark.output.task_writer import Order, bring_out
 from headrace.spark.output.tokens import Token, read_tokens
 from headrace.spark.run.isolation import Attendance
+from headrace.spark.stages.slots import Slots
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
@@ -126,7 +127,7 @@ def test_tasks_of_the_one_that_wrote_are_fenced_as_well(place: Place) -> None:
     one, _ = place.names
     first = place.query("c1", one, apart_rows=0)
     first.open()
-    order = Order(place.connection, (), first.modes, 0, 4, first.query, "c1", first.run)
+    order = Order(place.connection, (), first.modes, 0, Slots(4, ()), first.query, "c1", first.run)
     records = [Outgoing(f"analytics.{one}", [b"a"], [b"a"])]
     assert bring_out(order, "exactly_once", 0, 0, [one], records)
     place.query("c2", one, path="/elsewhere", apart_rows=0, take_over=True).open()
@@ -255,7 +256,7 @@ def test_a_token_of_a_task_that_the_driver_covers_no_longer_counts(place: Place)
     one, _ = place.names
     query = place.query("c1", one, apart_rows=0)
     query.open()
-    order = Order(place.connection, (), query.modes, 0, 4, query.query, "c1", query.run, query.most)
+    order = Order(place.connection, (), query.modes, 0, Slots(4, ()), query.query, "c1", query.run, query.most)
     records = [Outgoing(f"analytics.{one}", [b"a"], [b"a"])]
     assert bring_out(order, "exactly_once", 0, 3, [one], records)
     query.write(3, {})

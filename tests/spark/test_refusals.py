@@ -17,7 +17,7 @@ from headrace.kafka import COMMITS, DEAD_LETTERS, Connection, Topics, TopicSpec
 from headrace.kafka.connection import AccessError
 from headrace.kafka.producer import ExpiredError, FencedError, TimeoutTooLongError
 from headrace.sinks.idempotency import idempotency_keys
-from headrace.spark.checkpoint.identity import claim
+from headrace.spark.checkpoint.identity import claim, note
 from headrace.spark.run.failure import explain_failure
 from headrace.spark.run.runner import RunOptions, run_jobs
 from headrace.stream import Job, Stream
@@ -100,25 +100,69 @@ class TestCheckpoint:
             pass
 
     @pytest.mark.parametrize(
-        ("jobs", "groups", "partitions", "words"),
+        ("jobs", "groups", "words"),
         [
-            (["other"], 4, 2, "jobs was ('refused',), is ('other',)"),
-            (["refused", "other"], 4, 2, "jobs was"),
-            (["refused"], 8, 2, "key_groups was 4, is 8"),
-            (["refused"], 4, 3, "state_partitions was 2, is 3"),
+            (["other"], 4, "is of refused, and none of them is run now, but other"),
+            (["refused"], 8, "was made for 4 key groups, and there are 8 now"),
         ],
     )
     def test_one_that_was_made_for_something_else_is_refused(
-        self, tmp_path: Path, jobs: list[str], groups: int, partitions: int, words: str
+        self, tmp_path: Path, jobs: list[str], groups: int, words: str
     ) -> None:
         with self._claim(tmp_path / "c"):
             pass
-        with (
-            pytest.raises(StateError) as caught,
-            self._claim(tmp_path / "c", *jobs, groups=groups, partitions=partitions),
-        ):
+        with pytest.raises(StateError) as caught, self._claim(tmp_path / "c", *jobs, groups=groups):
             pass
         assert words in str(caught.value)
+        assert "--fresh" in caught.value.hint
+
+    def test_steps_keep_their_slots_whatever_the_order_and_whoever_comes(self, tmp_path: Path) -> None:
+        with self._claim(tmp_path / "c", "b", "c") as first:
+            assert first.slots == {("b", "aggregate-by-line"): 0, ("c", "aggregate-by-line"): 1}
+            note(tmp_path / "c", first.fitted([job("c"), job("b"), job("a")], state_partitions=2))
+        with self._claim(tmp_path / "c", "a", "c") as second:
+            assert second.slots == {**first.slots, ("a", "aggregate-by-line"): 2}
+            assert second.token == first.token
+            assert second.query == "b+c"
+            assert not second.moved
+            after = second.fitted([job("c")], state_partitions=2)
+            assert after.slots == second.slots, "a job that is taken out keeps its state"
+
+    def test_another_plan_of_stages_moves_the_state(self, tmp_path: Path) -> None:
+        with self._claim(tmp_path / "c", "a", "b") as identity:
+            pass
+        assert not identity.fitted([job("b"), job("a")], state_partitions=2).moved
+        after = identity.fitted([job("a")], state_partitions=3)
+        assert after.moved
+        assert {step.job: step.level for step in after.steps} == {"a": 0, "b": -1}
+        back = after.fitted([job("a"), job("b")], state_partitions=3)
+        assert back.moved == after.moved
+        assert {step.job: step.level for step in back.steps} == {"a": 0, "b": 0}
+        longer = job("a").stream.key_by("line").window(tumbling("1min")).aggregate(m=count())
+        assert identity.fitted([Job("a", longer), job("b")], state_partitions=2).levels == 2
+
+    def test_a_step_that_is_gone_is_named(self, tmp_path: Path) -> None:
+        with self._claim(tmp_path / "c", "a"):
+            pass
+        renamed = Job("a", job("a").stream.named("per-line"))
+        with (
+            pytest.raises(
+                StateError, match=r"has the state of 'aggregate-by-line' of job 'a'.*'per-line' instead"
+            ) as caught,
+            claim(tmp_path / "c", [renamed], key_groups=4, state_partitions=2, fresh=False),
+        ):
+            pass
+        assert ".named(" in caught.value.hint
+
+    def test_one_of_an_earlier_layout_is_refused_with_what_to_do(self, tmp_path: Path) -> None:
+        (tmp_path / "c").mkdir()
+        old = {"token": "t", "jobs": ["refused"], "key_groups": 4, "state_partitions": 2, "version": 2}
+        (tmp_path / "c" / "headrace.json").write_text(json.dumps(old))
+        with (
+            pytest.raises(StateError, match="has layout 2, and this version of Headrace reads layout 3") as caught,
+            self._claim(tmp_path / "c"),
+        ):
+            pass
         assert "--fresh" in caught.value.hint
 
     def test_a_damaged_one_is_refused(self, tmp_path: Path) -> None:

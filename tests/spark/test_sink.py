@@ -14,6 +14,7 @@ from headrace.spark.output import task_writer as apart
 from headrace.spark.output.delivery import Deliveries, author_name
 from headrace.spark.output.sink import Author, ExactlyOnce, Outgoing, Sink, make_sink
 from headrace.spark.output.task_writer import Order, bring_out
+from headrace.spark.stages.slots import Slots
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
@@ -128,7 +129,7 @@ class TestApart:
 
     def order(self, place: Place, deliveries: Deliveries) -> Order:
         modes = deliveries.modes
-        return Order(place.connection, (), modes, 0, 4, deliveries.query, "c1", deliveries.run)
+        return Order(place.connection, (), modes, 0, Slots(4, ()), deliveries.query, "c1", deliveries.run)
 
     def deliveries(self, place: Place) -> Deliveries:
         stream = (

@@ -21,6 +21,7 @@ from headrace.spark.output.sink import Outgoing
 from headrace.spark.output.task_writer import Order, bring_out
 from headrace.spark.run import runner
 from headrace.spark.run.runner import RunOptions, run_jobs
+from headrace.spark.stages.slots import Slots
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
@@ -190,7 +191,9 @@ def test_tasks_that_have_written_a_part_of_a_batch_count_though_none_is_written_
     running = query.running(apart_rows=0)
     query.write(running, 0, "a")
     query.note(0, done=True)
-    order = Order(query.connection, (), running.modes, 0, 4, running.query, query.token, running.run, running.most)
+    order = Order(
+        query.connection, (), running.modes, 0, Slots(4, ()), running.query, query.token, running.run, running.most
+    )
     name = query.job.name
     records = [Outgoing(query.job.result_topic, [b"b"], [b"b"])]
     assert bring_out(order, "exactly_once", 0, 1, [name], records, query.span(1))

@@ -25,6 +25,7 @@ from headrace.spark.output.tokens import Part, read_tokens
 from headrace.spark.run import faults
 from headrace.spark.run.progress import StateChange
 from headrace.spark.run.supervisor import Restarts, may_pass
+from headrace.spark.stages.slots import Slots
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.time.instants import instant
@@ -213,7 +214,7 @@ def test_a_task_writes_in_parts_and_the_next_run_knows_that_it_has_begun(
     def opened() -> tuple[Deliveries, Order]:
         made = Deliveries(place.connection, [job], chosen=None, token="c1", partitions=1, apart_rows=0, most=400)
         made.open()
-        return made, Order(place.connection, (), made.modes, 0, 4, made.query, "c1", made.run, made.most)
+        return made, Order(place.connection, (), made.modes, 0, Slots(4, ()), made.query, "c1", made.run, made.most)
 
     _, order = opened()
     with monkeypatch.context() as patched:

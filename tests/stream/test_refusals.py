@@ -268,10 +268,28 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: source().union(source().with_columns(line=pl.col("line").cast(pl.String))),
         r"different columns: line Int64, line String",
     ),
-    "union of aggregates": (lambda: counted().union(counted()), r"union of aggregated streams"),
-    "union with a deduplicated stream": (
-        lambda: timed().union(timed().deduplicate("line", within="1s")),
-        r"union of aggregated streams",
+    "union of results and rows": (
+        lambda: planned(timed().union(timed().deduplicate("line", within="1s"))),
+        r"union of results with the rows of rows positions as they are.*stateful step",
+    ),
+    "two steps of one name": (
+        lambda: planned(counted().named("n").key_by("vehicle").same_window().aggregate(m=count()).named("n")),
+        r"two steps are named 'n': aggregate n=count.*; and aggregate m=count.*named",
+    ),
+    "a name for a step without state": (lambda: timed().named("n"), r"named\('n'\) after watermark.*keeps no state"),
+    "a name that is none": (lambda: counted().named("Per Line"), r"the name 'Per Line' of a step.*lower-case"),
+    "several inputs of which one has no key": (
+        lambda: keyed().process_with(timed(), build=None, schema=pl.Schema(), name="meet"),  # type: ignore[arg-type]
+        r"process_with without a key",
+    ),
+    "several inputs with keys of different types": (
+        lambda: keyed().process_with(
+            timed().key_by("line"),
+            build=None,  # type: ignore[arg-type]
+            schema=pl.Schema(),
+            name="meet",
+        ),
+        r"keys of different types: vehicle String; line Int64.*[Cc]ast",
     ),
     "deduplicate by nothing": (lambda: timed().deduplicate(within="1s"), r"deduplicate without a column"),
     "deduplicate within nothing": (lambda: timed().deduplicate("line", within=0), r"deduplicate within 0"),

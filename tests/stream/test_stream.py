@@ -107,6 +107,7 @@ def test_a_union_prints_its_parts_and_a_job_its_topics() -> None:
         "  window tumbling(10s)",
         "  aggregate n=count()",
         "  to analytics.counts, exactly once (late events to analytics.counts.late)",
+        "  state of aggregate-by-vehicle",
     ]
     assert job.windows == "tumbling(10s)"
     assert Job("other", job.stream, result_topic="somewhere").late_topic == "somewhere.late"

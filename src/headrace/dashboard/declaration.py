@@ -9,7 +9,6 @@ import polars as pl
 
 from headrace.stream import Display
 from headrace.stream.display import FRAME, Kind
-from headrace.stream.pipeline import compile_plan
 from headrace.time.duration import MILLISECOND, SECOND
 from headrace.windows.assigners import Aligned
 
@@ -170,7 +169,7 @@ def declare_all(jobs: Iterable[Job]) -> dict[str, Declaration]:
 
 def _outputs(job: Job) -> Iterator[Declaration]:
     for name, output in job.outputs.items():
-        keys = compile_plan(output.stream.node, output.stream.schema).result_keys
+        keys = job.pipeline.results_of(name)[0].keys
         display = output.display or Display.fitting(output.stream.schema, keys=keys)
         yield _declaration(
             job,

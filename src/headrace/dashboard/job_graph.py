@@ -190,7 +190,7 @@ class _Draft:
             box = self._box("stateless", readable(node.step.text), counted=counted or None)
             self._connect(ends, box)
             return (_End(box.id, _after(ends, node.step)),)
-        ends = self.visit(node.input)
+        ends = tuple(end for part in node.inputs for end in self.visit(part))
         box = self._box("stateful", node.text, _grouping(node))
         self._connect(ends, box)
         return (_End(box.id, NoRows(_INSIDE)),)
@@ -270,10 +270,10 @@ def _after(ends: tuple[_End, ...], step: Step) -> EdgeRows:
     return SourceRows(rows.source, (*rows.steps, step))
 
 
-def _grouping(node: plan.Aggregated | plan.Matched | plan.Processed) -> tuple[str, ...]:
+def _grouping(node: plan.Node) -> tuple[str, ...]:
     """The keys and windows of a stateful step."""
-    lines: list[str] = []
-    before: plan.Node = node.input
+    lines = [f"by {', '.join(keys)}" for keys in dict.fromkeys(part.keys for part in node.inputs if part.keys)]
+    before = node.inputs[0]
     if isinstance(before, plan.Window):
         if isinstance(before.assigner, SameWindow):
             lines.append("same window")
@@ -283,9 +283,4 @@ def _grouping(node: plan.Aggregated | plan.Matched | plan.Processed) -> tuple[st
             lines.append(f"trigger {before.trigger.describe()}")
         if before.allowed_lateness:
             lines.append(f"allowed lateness {text(before.allowed_lateness)}")
-        before = before.input
-    while not isinstance(before, plan.Read | plan.Union | plan.KeyBy):
-        before = before.input
-    if isinstance(before, plan.KeyBy):
-        lines.insert(0, f"by {', '.join(before.keys)}")
     return tuple(lines)

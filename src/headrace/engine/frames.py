@@ -33,3 +33,14 @@ def _as_text(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
             values = frame.get_column(name).to_list()
             texts.append(pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String))
     return frame.with_columns(texts)
+
+
+def columns_read(*expressions: pl.Expr) -> set[str] | None:
+    """Tell the columns that expressions read; None where they choose by a pattern or a type (`pl.all()`).
+
+    >>> columns_read(pl.col("speed") > pl.col("limit")) == {"speed", "limit"}
+    True
+    """
+    if any(expression.meta.has_multiple_outputs() for expression in expressions):
+        return None
+    return {root for expression in expressions for root in expression.meta.root_names()}

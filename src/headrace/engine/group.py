@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from headrace.engine.operator import Turn
+from headrace.engine.operator import InputTurn, Migrating, Turn
 from headrace.engine.state import record_from_bytes, record_to_bytes
 from headrace.engine.tally import count
 from headrace.errors import StateError
@@ -41,12 +41,14 @@ class Timekeeping:
         idle_after: A partition without events for this long does not hold the others back.
         partitions: Those that are known to exist; each holds back until it brings events or is idle.
         name: The source; what is saved of its time is found again by it, also when inputs were added or reordered.
+        input: Which input of the operator it leads to.
     """
 
     strategy: WatermarkStrategy
     idle_after: int | None = None
     partitions: tuple[str, ...] = ()
     name: str = ""
+    input: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Arrivals:
     """What reached one key group in one batch.
 
     Args:
-        rows: Rows as they are.
+        rows: Rows of the first input as they are.
+        others: Rows of further inputs, by their number.
         partials: What `Operator.prepare` made of others.
         seen: What the source partitions showed, in order of arrival.
         now: Processing time by the heartbeat, or None where none came with this batch.
@@ -74,12 +77,17 @@ class Arrivals:
     """
 
     rows: list[pl.DataFrame] = field(default_factory=list)
+    others: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
     partials: list[pl.DataFrame] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     now: int | None = None
     steady: int | None = None
     first_now: int | None = None
     ended: bool = False
+
+    def add(self, number: int, rows: pl.DataFrame) -> None:
+        """Add rows of an input."""
+        (self.rows if number == 0 else self.others.setdefault(number, [])).append(rows)
 
 
 @dataclass(frozen=True)
@@ -108,8 +116,9 @@ class Group:
 
     Args:
         operator: What the stage does.
-        inputs: How the time of each input advances; the index is `Seen.input`.
+        inputs: How the time of each source, and of each stage before, advances; the index is `Seen.input`.
         schema: The columns of the rows.
+        others: The columns of the rows of further inputs.
         report: Keep a sketch of the lateness; one group of a stage is enough.
         limit: How much state this key group may keep.
         step: Names the stage where its state is too large.
@@ -121,6 +130,7 @@ class Group:
         inputs: tuple[Timekeeping, ...],
         schema: pl.Schema,
         *,
+        others: tuple[pl.Schema, ...] = (),
         report: bool = False,
         limit: StateLimit | None = None,
         step: str = "a step",
@@ -128,13 +138,15 @@ class Group:
         self._operator = operator
         self._inputs = inputs
         self._schema = schema
+        self._others = others
         self._report = report
         self._limit = limit
         self._step = step
 
     def turn(self, segments: Segments, arrivals: Arrivals) -> Departures:
         """Take one turn and keep what must be kept."""
-        saved = self._load(segments)
+        own = _Own(segments)
+        saved = self._load(segments, own)
         before: int = saved["watermark"]
         now: int = saved["now"]
         if arrivals.now is not None:
@@ -145,12 +157,18 @@ class Group:
         steady = _steady(saved, arrivals, now)
         if saved.get("since") is None and steady > BEGINNING:
             saved["since"] = steady
+        marks_before = _marks(saved, 1 + len(self._others))
         watermark, partitions = self._advance(saved, arrivals, now, steady)
-        # Not every source sends what its rows were made of along with them.
-        rows = pl.concat(arrivals.rows, how="diagonal") if arrivals.rows else self._schema.to_frame()
+        rows = _together(arrivals.rows, self._schema)
         partials = pl.concat(arrivals.partials) if arrivals.partials else None
-        own = _Own(segments)
-        outcome = self._operator.turn(own, Turn(rows, watermark, now, partials, before))
+        inputs: tuple[InputTurn, ...] = ()
+        if self._others:
+            frames = [
+                rows,
+                *(_together(arrivals.others.get(n, []), schema) for n, schema in enumerate(self._others, 1)),
+            ]
+            inputs = tuple(map(InputTurn, frames, saved["marks"], marks_before))
+        outcome = self._operator.turn(own, Turn(rows, watermark, now, partials, before, inputs))
         # A checkpoint of an earlier version does not say how much there was.
         saved["bytes"] = max(0, saved.get("bytes", 0) + own.growth)
         if self._limit is not None:
@@ -178,14 +196,18 @@ class Group:
         now: int = BEGINNING if value is None else record_from_bytes(value)["now"]
         return now if now > BEGINNING else None
 
-    def _load(self, segments: Segments) -> dict[str, Any]:
+    def _load(self, segments: Segments, own: Segments) -> dict[str, Any]:
         shape = self._operator.fingerprint()
         types = {name: str(kind) for name, kind in self._schema.items()}
+        for number, schema in enumerate(self._others, 1):
+            types |= {f"{number}.{name}": str(kind) for name, kind in schema.items()}
         value = segments.get(CLOCK)
         if value is None:
             return {"shape": shape, "types": types, "now": BEGINNING, "watermark": BEGINNING, "inputs": []}
         saved = record_from_bytes(value)
         before, after = saved["shape"], shape
+        if before != after and isinstance(self._operator, Migrating) and self._operator.migrate(own, before):
+            before = saved["shape"] = after
         changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
         differences = [f"{name} was {before.get(name)!r}, is {after.get(name)!r}" for name in changed]
         # Another column more or less is the fingerprint's business; one of another type cannot join what was kept.
@@ -194,8 +216,9 @@ class Group:
                 differences.append(f"column {name} was {kind}, is {types[name]}")
         if differences:
             raise StateError(
-                f"the saved state does not fit the job: {'; '.join(differences)}",
-                hint="Start the job afresh (--fresh), give the changed job another name, or undo the change.",
+                f"the saved state of {self._step} does not fit the job: {'; '.join(differences)}",
+                hint="Start the job afresh (--fresh), give the changed step another name (named) or the job, or undo "
+                "the change.",
             )
         saved["types"] = types
         return saved
@@ -216,14 +239,25 @@ class Group:
         saved["inputs"] = [[each.name, state] for each, state in zip(self._inputs, states, strict=True)]
         # What holds for the partitions of a source holds for sources: an idle one does not hold the others back.
         active = [
-            mark
+            (each.input, mark)
             for mark, each, tracker, state in zip(reached, self._inputs, trackers, states, strict=True)
             if not _all_idle(each, tracker, list(state["partitions"]), steady, saved.get("since"))
         ]
-        candidate = END if arrivals.ended else min(active, default=max(reached))
+        candidate = END if arrivals.ended else min((mark for _, mark in active), default=max(reached))
         saved["watermark"] = max(saved["watermark"], candidate)
+        if self._others:
+            saved["marks"] = [
+                max(mark, END if arrivals.ended else self._reached(number, active, reached))
+                for number, mark in enumerate(_marks(saved, 1 + len(self._others)))
+            ]
         reports = (report for tracker in trackers for report in tracker.report(steady)) if self._report else ()
         return saved["watermark"], tuple(reports)
+
+    def _reached(self, number: int, active: list[tuple[int, int]], reached: list[int]) -> int:
+        """Tell how far the time of one input has come: the least of what leads to it and is not idle."""
+        mine = [mark for input_, mark in active if input_ == number]
+        every = [mark for each, mark in zip(self._inputs, reached, strict=True) if each.input == number]
+        return min(mine, default=max(every, default=BEGINNING))
 
     def _known_times(self, saved: dict[str, Any]) -> list[dict[str, Any] | None]:
         """Find what is saved of each input's time, by its name; inputs of one name are told apart by their order."""
@@ -231,6 +265,17 @@ class Group:
         for name, state in saved["inputs"]:
             left.setdefault(name, []).append(state)
         return [left[each.name].pop(0) if left.get(each.name) else None for each in self._inputs]
+
+
+def _marks(saved: dict[str, Any], inputs: int) -> list[int]:
+    """Read the watermark of each input after the turn before."""
+    marks: list[int] = saved.get("marks", [])
+    return [*marks, *[BEGINNING] * (inputs - len(marks))]
+
+
+def _together(frames: list[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
+    """Put the rows of an input together: not every source sends what its rows were made of along with them."""
+    return pl.concat(frames, how="diagonal") if frames else schema.to_frame()
 
 
 def _steady(saved: dict[str, Any], arrivals: Arrivals, now: int) -> int:

@@ -32,6 +32,21 @@ ORIGINAL = "original_value"
 
 
 @dataclass(frozen=True, slots=True)
+class InputTurn:
+    """What one input of an operator brings to a turn.
+
+    Args:
+        rows: Its rows of this key group, in any order; with the columns of a non-empty one if it is empty.
+        watermark: Its watermark after these rows: the least of all that leads to this input.
+        watermark_before: The same after the turn before; a row of this input with an earlier time is late.
+    """
+
+    rows: pl.DataFrame
+    watermark: int
+    watermark_before: int = BEGINNING
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """What one call of an operator is given.
 
@@ -44,6 +59,8 @@ class Turn:
             when a batch is repeated after a crash.
         watermark_before: The watermark after the turn before, which rows are judged by; an operator that needs only
             this need not keep a watermark of its own.
+        inputs: For an operator with several inputs, what each brings; `rows` is then that of the first, and
+            `watermark` the least of all. Empty for an operator with one input.
     """
 
     rows: pl.DataFrame
@@ -51,6 +68,7 @@ class Turn:
     now: int
     partials: pl.DataFrame | None = None
     watermark_before: int = BEGINNING
+    inputs: tuple[InputTurn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +109,8 @@ class Operator(Protocol):
 
         Returns:
             The rows that stay as they are, and the partials that stand for the others (with the key columns), or None.
-            An operator that inherits from this class without a method of its own lets all rows stay.
+            An operator that inherits from this class without a method of its own lets all rows stay. An operator with
+            several inputs is not asked.
         """
         del watermark
         return rows, None
@@ -106,6 +125,23 @@ class Operator(Protocol):
 
     def fingerprint(self) -> dict[str, str]:
         """Name what the saved state depends on; after a change of any entry the old state cannot be read."""
+        ...
+
+
+@runtime_checkable
+class Migrating(Protocol):
+    """An operator that can read state whose fingerprint is not its own any more: that of an earlier version."""
+
+    def migrate(self, state: Segments, fingerprint: dict[str, str]) -> bool:
+        """Bring the state of a key group into today's form; called once, before the first turn with such state.
+
+        Args:
+            state: The segments, to be read and written.
+            fingerprint: What the operator that wrote them named.
+
+        Returns:
+            Whether they could be read; False refuses the checkpoint, with the difference of the fingerprints.
+        """
         ...
 
 

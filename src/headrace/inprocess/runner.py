@@ -16,20 +16,19 @@ import pyarrow as pa
 
 from headrace.engine import MemorySegments
 from headrace.engine.frames import stacked
-from headrace.engine.group import Arrivals, Group, Seen, Timekeeping
-from headrace.engine.keygroups import split_by_group
+from headrace.engine.group import Arrivals, Seen
 from headrace.engine.tally import count, tallied
 from headrace.errors import PlanError, StateError
 from headrace.events.letters import dead_letters
 from headrace.formats import Records
 from headrace.formats.format import SKIPPED
 from headrace.stream import Job
-from headrace.stream.handover import hand_over, hand_over_branches
-from headrace.stream.intake import Parts, take_in, timekeeping
+from headrace.stream.intake import Parts, take_in
 from headrace.stream.pipeline import Pipeline, compile_plan
 from headrace.stream.plan import TopicSource
+from headrace.stream.stage_runner import StageRunner
+from headrace.stream.stages import by_output
 from headrace.time.instants import BEGINNING
-from headrace.time.strategies import perfect
 
 if TYPE_CHECKING:
     from headrace.engine.limits import StateLimit
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
 
 #: What a source is fed: rows, or for a topic its records, or their values alone.
 Rows = pl.DataFrame | Records | Sequence[bytes | None]
-Snapshot = list[list[dict[str, bytes]]]
+#: The state of every step, by its name: segments of each key group.
+Snapshot = dict[str, list[dict[str, bytes]]]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Batch:
         counts: What steps have counted, by name: rows that a filter dropped, events that were not enriched.
         outputs: Result rows of a job's further outputs, by name.
         dead: Records that could not be read, with `reason`, `text` and `value`, or None.
+        ways: Result rows by way out, in the order of the pipeline: those of several steps in one output are apart.
     """
 
     results: pl.DataFrame
@@ -63,6 +64,7 @@ class Batch:
     counts: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, pl.DataFrame] = field(default_factory=dict)
     dead: pl.DataFrame | None = None
+    ways: tuple[pl.DataFrame, ...] = ()
 
 
 class Runner:
@@ -102,33 +104,34 @@ class Runner:
         self.pipeline = _pipeline(stream)
         self._groups = key_groups
         self._prepare = prepare
-        self._watermark: int | None = None
+        self._watermarks: dict[str, int] = {}
         self._partitions: dict[int, dict[str, None]] = {number: {} for number in range(len(self.pipeline.entries))}
-        stages = len(self.pipeline.stages)
-        contents = snapshot or [[{} for _ in range(key_groups)] for _ in range(stages)]
-        if len(contents) != stages or any(len(stage) != key_groups for stage in contents):
-            found = f"{len(contents)} stages of {', '.join(str(len(stage)) for stage in contents)} key groups"
+        names = [stage.step for stage in self.pipeline.stages]
+        contents = {name: [{} for _ in range(key_groups)] for name in names} if snapshot is None else snapshot
+        if set(contents) != set(names) or any(len(groups) != key_groups for groups in contents.values()):
+            held = ", ".join(f"{name!r} on {len(groups)} key groups" for name, groups in contents.items())
             raise StateError(
-                f"the snapshot has {found}, the runner has {stages} of {key_groups}",
+                f"the snapshot has the state of {held}; the runner has {', '.join(map(repr, names))} on {key_groups}",
                 hint="Continue with the number of key groups and the stateful steps that the snapshot was taken with.",
             )
-        self._segments = [[MemorySegments(content) for content in stage] for stage in contents]
-        chained = (Timekeeping(perfect()),)
+        self._segments = [[MemorySegments(content) for content in contents[name]] for name in names]
         self._stages = [
-            Group(
-                stage.operator,
-                timekeeping(self.pipeline) if number == 0 else chained,
-                stage.schema,
+            StageRunner(
+                self.pipeline,
+                number,
+                key_groups,
                 limit=None if state_limit is None else state_limit.share(key_groups),
-                step=f"step {number + 1}",
             )
-            for number, stage in enumerate(self.pipeline.stages)
+            for number in range(len(names))
         ]
         self._now = self._stages[0].now(self._segments[0][0])
 
     def snapshot(self) -> Snapshot:
-        """Return the state of every stage and key group, to continue from it in another runner."""
-        return [[dict(group.content) for group in stage] for stage in self._segments]
+        """Return the state of every step and key group, to continue from it in another runner."""
+        return {
+            stage.step: [dict(group.content) for group in groups]
+            for stage, groups in zip(self.pipeline.stages, self._segments, strict=True)
+        }
 
     def step(
         self,
@@ -156,8 +159,11 @@ class Runner:
     def finish(self) -> Batch:
         """Say that no more rows will come: event time goes to its end, so every window that is still open fires."""
         with tallied() as counts:
-            ended = [Arrivals(ended=True) for _ in range(self._groups)]
-            return replace(self._run_stages(ended, []), counts=counts)
+            return replace(self._run_stages(self._no_arrivals(Arrivals(ended=True)), []), counts=counts)
+
+    def _no_arrivals(self, empty: Arrivals) -> list[list[Arrivals]]:
+        """Make what arrives at each key group of each stage, as yet without rows."""
+        return [[Arrivals(now=empty.now, ended=empty.ended) for _ in range(self._groups)] for _ in self.pipeline.stages]
 
     def _arrivals(
         self,
@@ -165,12 +171,12 @@ class Runner:
         watermark: int | None,
         now: int | None,
         dead: list[pl.DataFrame],
-    ) -> tuple[list[Arrivals], list[pl.DataFrame]]:
-        """Take rows in, and sort them to the key groups; the second part is what could not be used.
+    ) -> tuple[list[list[Arrivals]], list[pl.DataFrame]]:
+        """Take rows in, and sort them to the key groups of their stages; the second part is what could not be used.
 
         Dead letters are added to `dead`.
         """
-        arrivals = [Arrivals(now=now) for _ in range(self._groups)]
+        arrivals = self._no_arrivals(Arrivals(now=now))
         dismissed: list[pl.DataFrame] = []
         for number, partition, frame in self._fed(rows, dead):
             taken = take_in(
@@ -178,23 +184,24 @@ class Runner:
                 number,
                 Parts({partition: frame}, self._now),
                 groups=self._groups,
-                watermark=self._watermark if self._prepare else None,
+                watermarks=self._watermarks if self._prepare else None,
             )
-            for group, arrival in enumerate(arrivals):
+            for group, arrival in enumerate(arrivals[taken.stage]):
                 arrival.seen.extend(taken.seen)
                 if group in taken.rows:
-                    arrival.rows.append(taken.rows[group])
+                    arrival.add(taken.input, taken.rows[group])
                 if group in taken.partials:
                     arrival.partials.append(taken.partials[group])
             if taken.dismissed is not None:
                 dismissed.append(taken.dismissed)
         if watermark is not None:
-            for arrival in arrivals:
-                arrival.seen.extend(
-                    Seen(number, partition, {"watermark": watermark})
-                    for number, partitions in self._partitions.items()
-                    for partition in (partitions or ["0"])
-                )
+            for number, partitions in self._partitions.items():
+                stage = self.pipeline.entries[number].stage
+                feed = self.pipeline.entries_of(stage).index(number)
+                for arrival in arrivals[stage]:
+                    arrival.seen.extend(
+                        Seen(feed, partition, {"watermark": watermark}) for partition in (partitions or ["0"])
+                    )
         return arrivals, dismissed
 
     def _fed(
@@ -248,51 +255,36 @@ class Runner:
                 dead.append(letters.with_columns(topic=pl.lit(source.topic)))
         return known[place]
 
-    def _run_stages(self, arrivals: list[Arrivals], dismissed: list[pl.DataFrame]) -> Batch:
+    def _run_stages(self, arrivals: list[list[Arrivals]], dismissed: list[pl.DataFrame]) -> Batch:
         late: list[pl.DataFrame] = []
-        left: list[pl.DataFrame] = []
-        beside: dict[str, list[pl.DataFrame]] = {branch.name: [] for branch in self.pipeline.branches}
+        results: list[list[pl.DataFrame]] = [[] for _ in self.pipeline.outputs]
+        places = {id(output): place for place, output in enumerate(self.pipeline.outputs)}
         reached = BEGINNING
-        for number in range(len(self.pipeline.stages)):
-            left, marks, own = [], [], []
-            for group, arrival in enumerate(arrivals):
-                departures = self._stages[number].turn(self._segments[number][group], arrival)
-                outcome = hand_over(self.pipeline, number, departures.outcome)
-                if number + 1 == len(self.pipeline.stages):
-                    for name, part in hand_over_branches(self.pipeline, departures.outcome).items():
-                        beside[name].append(part)
-                marks.append(departures.watermark)
-                own.append(departures.reached)
-                left += [] if outcome.rows is None else [outcome.rows]
-                late += [] if outcome.late is None else [outcome.late]
-                dismissed += [] if outcome.dismissed is None else [outcome.dismissed]
-            reached = min(marks)
-            if number == 0:
-                self._watermark = min(own)
-            if number + 1 < len(self.pipeline.stages):
-                arrivals = self._onward(number + 1, left, reached)
-        rows = pl.concat(left) if left else None
-        results = self.pipeline.finish(rows) if rows is not None else self.pipeline.schema.to_frame()
-        return Batch(
-            results,
-            stacked(late),
-            stacked(dismissed),
-            reached,
-            outputs={
-                branch.name: branch.finish(pl.concat(parts)) if parts else branch.schema.to_frame()
-                for branch, parts in zip(self.pipeline.branches, beside.values(), strict=True)
-            },
+        for number, runner in enumerate(self._stages):
+            turns = [
+                runner.turn(segments, arrival)
+                for segments, arrival in zip(self._segments[number], arrivals[number], strict=True)
+            ]
+            reached = min(turn.departures.watermark for turn in turns)
+            self._watermarks[runner.stage.step] = min(turn.departures.reached for turn in turns)
+            for turn in turns:
+                late += [] if turn.handed.late is None else [turn.handed.late]
+                dismissed += [] if turn.handed.dismissed is None else [turn.handed.dismissed]
+                for output, rows in turn.handed.results:
+                    results[places[id(output)]].append(rows)
+                for onward in turn.onward:
+                    for group, rows in onward.rows.items():
+                        arrivals[onward.edge.target][group].add(onward.edge.input, rows)
+            for onward in turns[0].onward:
+                for arrival in arrivals[onward.edge.target]:
+                    arrival.now = self._now if arrival.now is None else arrival.now
+                    arrival.seen.append(onward.seen("upstream", reached))
+        ways = tuple(
+            output.finish(pl.concat(parts)) if parts else output.schema.to_frame()
+            for output, parts in zip(self.pipeline.outputs, results, strict=True)
         )
-
-    def _onward(self, number: int, left: list[pl.DataFrame], reached: int) -> list[Arrivals]:
-        stage = self.pipeline.stages[number]
-        arrivals = [
-            Arrivals(now=self._now, seen=[Seen(0, "upstream", {"watermark": reached})]) for _ in range(self._groups)
-        ]
-        for frame in left:
-            for group, part in split_by_group(frame.select(list(stage.schema)), stage.keys, self._groups).items():
-                arrivals[group].rows.append(part)
-        return arrivals
+        finished = by_output(self.pipeline, ways)
+        return Batch(finished.pop(""), stacked(late), stacked(dismissed), reached, outputs=finished, ways=ways)
 
 
 def run(stream: Stream, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]], *, key_groups: int = 4) -> Batch:
@@ -307,6 +299,7 @@ def run(stream: Stream, rows: Rows | Mapping[str, Rows | Mapping[str, Rows]], *,
         last.watermark,
         {name: first.counts.get(name, 0) + last.counts.get(name, 0) for name in first.counts | last.counts},
         dead=first.dead,
+        ways=tuple(map(pl.concat, zip(first.ways, last.ways, strict=True))),
     )
 
 

@@ -12,7 +12,7 @@ from headrace.sinks.writers import SinkWriters
 from headrace.stream.sink_frames import sink_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from headrace.stream import Job
 
@@ -23,13 +23,8 @@ class Gives(Protocol):
     """What a step of `Runner`, or a job of `headrace.spark.run.batch.run_batch`, gave."""
 
     @property
-    def results(self) -> pl.DataFrame:
-        """The job's results."""
-        ...
-
-    @property
-    def outputs(self) -> Mapping[str, pl.DataFrame]:
-        """Those of its further outputs."""
+    def ways(self) -> Sequence[pl.DataFrame]:
+        """Results, by way out in the order of the pipeline."""
         ...
 
     @property
@@ -82,7 +77,7 @@ def write_to_sinks(job: Job, batches: Iterable[Gives], *, run: str) -> None:
         for number, batch in enumerate(batches):
             frames = sink_frames(
                 job,
-                {"": batch.results, **batch.outputs},
+                zip(job.pipeline.outputs, batch.ways, strict=True),
                 late=_several(batch.late),
                 dismissed=_several(batch.dismissed),
                 dead=_several(batch.dead),

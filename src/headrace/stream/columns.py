@@ -10,12 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.engine.operator import EVENT_TIME, Reader
-from headrace.stream.enriching import Enrich
-from headrace.stream.steps import Drop, Filter, FlatMap, Select, WithColumns
 from headrace.time.strategies import Perfect, Punctuated
-from headrace.windows.assigners import Aligned
-from headrace.windows.operator import WindowOperator
-from headrace.windows.sliced import SlicedOperator
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,23 +22,8 @@ if TYPE_CHECKING:
 
 def operator_columns(operator: Operator, schema: pl.Schema) -> list[str]:
     """Tell the columns that an operator reads, in the order of the schema."""
-    if isinstance(operator, Reader):
-        read = operator.reads(schema)
-        return list(schema) if read is None else [name for name in schema if name in read]
-    if isinstance(operator, SlicedOperator):
-        aggregates = [aggregate for _, aggregate in operator.aggregates]
-    elif isinstance(operator, WindowOperator) and isinstance(operator.assigner, Aligned):
-        aggregates = list(operator.aggregates.values())
-    else:
-        return list(schema)
-    used = {EVENT_TIME, *operator.keys}
-    for aggregate in aggregates:
-        # Its own word, and what its expressions say: an aggregate of a user may have forgotten to tell.
-        read = _roots(*aggregate.partial("value"))
-        if read is None:
-            return list(schema)
-        used |= {*aggregate.columns(), *read}
-    return [name for name in schema if name in used]
+    read = operator.reads(schema) if isinstance(operator, Reader) else None
+    return list(schema) if read is None else [name for name in schema if name in read]
 
 
 def source_columns(
@@ -59,32 +39,12 @@ def source_columns(
     """
     used = {EVENT_TIME, *needed, *_strategy_columns(strategy)}
     for step in reversed(steps):
-        made: set[str] = set()
-        if isinstance(step, Filter):
-            read = _roots(step.predicate)
-        elif isinstance(step, WithColumns | Select):
-            made = {name for name, _ in step.columns}
-            read = _roots(*(expression for _, expression in step.columns))
-        elif isinstance(step, FlatMap):
-            made, read = {step.name}, _roots(step.items)
-        elif isinstance(step, Drop):
-            read = set()
-        elif isinstance(step, Enrich):
-            made, read = set(step.gives), step.reads
-        else:
-            read = None
+        read = step.reads
         if read is None:
             return list(schema)
-        used = (used - made) | read
+        used = (used - {*step.gives}) | read
     used |= {EVENT_TIME, *_strategy_columns(strategy)}
     return [name for name in schema if name in used]
-
-
-def _roots(*expressions: pl.Expr) -> set[str] | None:
-    """Tell the columns that expressions read; None where they choose by a pattern or a type (`pl.all()`)."""
-    if any(expression.meta.has_multiple_outputs() for expression in expressions):
-        return None
-    return {root for expression in expressions for root in expression.meta.root_names()}
 
 
 def _strategy_columns(strategy: WatermarkStrategy | None) -> set[str]:

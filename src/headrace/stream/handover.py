@@ -1,12 +1,12 @@
 """Handover: from what an operator gave to what its stage hands on.
 
-The counterpart of intake, and as there, one function for every runner: the stateless steps run on the results, rows
-without a key for what follows are dismissed, and a same-window aggregate that rides on the stage is folded.
+The counterpart of intake, and as there, one function for every runner: on each way that leads from the stage the
+stateless steps run, rows without a key for what follows are dismissed, and a same-window aggregate is folded.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.engine.frames import stacked
@@ -17,46 +17,53 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headrace.engine.operator import Outcome
-    from headrace.stream.pipeline import Pipeline
+    from headrace.stream.stages import Edge, Pipeline, ResultEdge
 
 
-def hand_over(pipeline: Pipeline, level: int, outcome: Outcome) -> Outcome:
+@dataclass(frozen=True)
+class HandedOver:
+    """What a stage hands on.
+
+    Args:
+        onward: Rows for later stages.
+        results: Rows for outputs.
+        late: Rows that came too late for the stage.
+        dismissed: Rows that the stage, or what follows it, could not use.
+    """
+
+    onward: tuple[tuple[Edge, pl.DataFrame], ...]
+    results: tuple[tuple[ResultEdge, pl.DataFrame], ...]
+    late: pl.DataFrame | None
+    dismissed: pl.DataFrame | None
+
+
+def hand_over(pipeline: Pipeline, number: int, outcome: Outcome) -> HandedOver:
     """Run what follows an operator within its stage.
 
-    Args:
-        pipeline: What is run.
-        level: Which of its stages.
-        outcome: What the operator gave.
-    """
-    if outcome.rows is None:
-        return outcome
-    stage = pipeline.stages[level]
-    rows = apply_steps(stage.steps, outcome.rows)
-    following = pipeline.stages[level + 1] if level + 1 < len(pipeline.stages) else None
-    if following is not None:
-        rows = fitted(rows, following.schema, steps=stage.steps)
-    keys = stage.fold.keys if stage.fold is not None else following.keys if following is not None else ()
-    rows, keyless = split_null_keys(rows, keys)
-    dismissed = stacked([part for part in (outcome.dismissed, keyless) if part is not None])
-    return replace(outcome, rows=rows if stage.fold is None else stage.fold.apply(rows), dismissed=dismissed)
-
-
-def hand_over_branches(pipeline: Pipeline, outcome: Outcome) -> dict[str, pl.DataFrame]:
-    """Give what the last stage's operator has for the further outputs, by their names.
-
-    A row that has no key for a further output is left out of it; it is the main output that tells of rows that cannot
-    be used.
+    A row that has no key for a further output is left out of it; the other ways tell of rows that cannot be used.
 
     Args:
         pipeline: What is run.
+        number: Which of its stages.
         outcome: What the operator gave.
     """
-    given: dict[str, pl.DataFrame] = {}
     if outcome.rows is None:
-        return given
-    for branch in pipeline.branches:
-        rows = apply_steps(branch.steps, outcome.rows)
-        if branch.fold is not None:
-            rows = branch.fold.apply(split_null_keys(rows, branch.fold.keys)[0])
-        given[branch.name] = rows
-    return given
+        return HandedOver((), (), outcome.late, outcome.dismissed)
+    onward: list[tuple[Edge, pl.DataFrame]] = []
+    results: list[tuple[ResultEdge, pl.DataFrame]] = []
+    dismissed = [outcome.dismissed]
+    for edge in pipeline.edges_from(number):
+        following = pipeline.stages[edge.target].inputs[edge.input]
+        rows = fitted(apply_steps(edge.steps, outcome.rows), following.schema, steps=edge.steps)
+        rows, keyless = split_null_keys(rows, following.keys)
+        dismissed.append(keyless)
+        onward.append((edge, rows))
+    for output in pipeline.outputs_of(number):
+        rows = apply_steps(output.steps, outcome.rows)
+        if output.fold is not None:
+            rows, keyless = split_null_keys(rows, output.fold.keys)
+            rows = output.fold.apply(rows)
+            dismissed.append(None if output.name else keyless)
+        results.append((output, rows))
+    unusable = stacked([part for part in dismissed if part is not None])
+    return HandedOver(tuple(onward), tuple(results), outcome.late, unusable)

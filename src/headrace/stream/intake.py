@@ -1,4 +1,4 @@
-"""Intake: from the rows of one source partition to the key groups of the first stage.
+"""Intake: from the rows of one source partition to the key groups of a stage.
 
 Every runner takes rows in by the same function: absurd timestamps are split off, the watermark strategy looks at the
 rest, stateless steps run, the operator folds what it can, and what is left is sorted into key groups.
@@ -17,12 +17,12 @@ from headrace.engine.group import Seen, Timekeeping
 from headrace.engine.keygroups import split_by_group
 from headrace.engine.operator import EVENT_TIME
 from headrace.stream.steps import apply_steps, fitted
-from headrace.time.strategies import Ascending, Bounded, Percentile
+from headrace.time.strategies import Ascending, Bounded, Percentile, perfect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.stream.pipeline import Entry, Pipeline, Stage
+    from headrace.stream.stages import Edge, Entry, Pipeline, StageInput
     from headrace.time.strategies import WatermarkStrategy
 
 ORIGINAL = operator.ORIGINAL
@@ -34,38 +34,56 @@ NULL_KEY = "null_key"
 
 @dataclass(frozen=True)
 class Intake:
-    """What some source partitions brought to the first stage in one batch.
+    """What some source partitions brought to a stage in one batch.
 
     Args:
         seen: What the watermark strategy observed in each; goes to every key group.
         rows: Per key group, rows as they are.
         partials: Per key group, what the operator folded.
         dismissed: Rows that cannot be used, with `reason`.
+        stage: The number of the stage.
+        input: Which of its inputs.
     """
 
     seen: tuple[Seen, ...]
     rows: dict[int, pl.DataFrame]
     partials: dict[int, pl.DataFrame]
     dismissed: pl.DataFrame | None = None
+    stage: int = 0
+    input: int = 0
 
 
-def timekeeping(pipeline: Pipeline, partitions: Mapping[str, int] | None = None) -> tuple[Timekeeping, ...]:
-    """Tell how the time of each entry advances.
+def timekeeping(
+    pipeline: Pipeline, partitions: Mapping[str, int] | None = None, stage: int = 0
+) -> tuple[Timekeeping, ...]:
+    """Tell how the time of all that leads to a stage advances: of its entries, then of the stages before it.
 
     Args:
         pipeline: What is run.
+        stage: The number of the stage.
         partitions: How many partitions each source has, by its name, where that is known.
     """
     known = partitions or {}
-    return tuple(
+    entries = tuple(
         Timekeeping(
             entry.strategy,
             entry.idle_after,
             partition_names(entry.source.name, known.get(entry.source.name, 0)),
             entry.source.name,
+            entry.input,
         )
-        for entry in pipeline.entries
+        for entry in (pipeline.entries[number] for number in pipeline.entries_of(stage))
     )
+    edges = tuple(
+        Timekeeping(perfect(), name=f"step {pipeline.stages[edge.source].step}", input=edge.input)
+        for edge in pipeline.edges_to(stage)
+    )
+    return entries + edges
+
+
+def feed_of_edge(pipeline: Pipeline, edge: Edge) -> int:
+    """Tell the place of an edge in what `timekeeping` tells of the stage that it leads to."""
+    return len(pipeline.entries_of(edge.target)) + pipeline.edges_to(edge.target).index(edge)
 
 
 def partition_names(source: str, count: int) -> tuple[str, ...]:
@@ -135,7 +153,9 @@ def _alike(entry: Entry) -> WatermarkStrategy | None:
     )
 
 
-def take_in(pipeline: Pipeline, number: int, parts: Parts, *, groups: int, watermark: int | None) -> Intake:
+def take_in(
+    pipeline: Pipeline, number: int, parts: Parts, *, groups: int, watermarks: Mapping[str, int] | None
+) -> Intake:
     """Take in rows of some source partitions.
 
     Args:
@@ -143,18 +163,26 @@ def take_in(pipeline: Pipeline, number: int, parts: Parts, *, groups: int, water
         number: Which of its entries the rows belong to.
         parts: The rows.
         groups: How many key groups there are.
-        watermark: The first stage's watermark after the batch before, exactly, or None where it is not known.
+        watermarks: The watermarks of stages after the batch before, exactly, by step, where they are known.
     """
-    entry, stage = pipeline.entries[number], pipeline.stages[0]
+    entry = pipeline.entries[number]
+    stage = pipeline.stages[entry.stage]
+    into = stage.inputs[entry.input]
     timed = parts.timed(entry)
-    keyed, keyless = split_null_keys(_select(entry, stage, timed.rows), stage.keys)
+    keyed, keyless = split_null_keys(_select(entry, into, timed.rows), into.keys)
     refused = timed.absurd + ([] if keyless is None else [keyless])
-    kept, partials = stage.operator.prepare(_lightened(keyed, watermark), watermark)
+    partials = None
+    if len(stage.inputs) == 1:
+        watermark = (watermarks or {}).get(stage.step)
+        keyed, partials = stage.operator.prepare(_lightened(keyed, watermark), watermark)
+    feed = pipeline.entries_of(entry.stage).index(number)
     return Intake(
-        tuple(Seen(number, partition, observation) for partition, observation in timed.observations.items()),
-        split_by_group(kept, stage.keys, groups),
-        split_by_group(partials, stage.keys, groups) if partials is not None else {},
+        tuple(Seen(feed, partition, observation) for partition, observation in timed.observations.items()),
+        split_by_group(keyed, into.keys, groups),
+        split_by_group(partials, into.keys, groups) if partials is not None else {},
         stacked(refused),
+        entry.stage,
+        entry.input,
     )
 
 
@@ -180,9 +208,9 @@ def split_null_keys(rows: pl.DataFrame, keys: tuple[str, ...]) -> tuple[pl.DataF
     return rows.filter(~missing), rows.filter(missing).with_columns(pl.lit(NULL_KEY).alias("reason"))
 
 
-def _select(entry: Entry, stage: Stage, rows: pl.DataFrame) -> pl.DataFrame:
+def _select(entry: Entry, into: StageInput, rows: pl.DataFrame) -> pl.DataFrame:
     ready = apply_steps(entry.steps[entry.untimed :], rows)
-    return fitted(ready, stage.schema, steps=entry.steps, beside=(ORIGINAL,))
+    return fitted(ready, into.schema, steps=entry.steps, beside=(ORIGINAL,))
 
 
 def _lightened(rows: pl.DataFrame, watermark: int | None) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from headrace.sinks.contract import check_sinks
 from headrace.stream import plan
 from headrace.stream.declared import check_format
 from headrace.stream.display import Display
-from headrace.stream.pipeline import Pipeline, compile_plan, trunk
+from headrace.stream.pipeline import Pipeline, compile_outputs
 from headrace.stream.steps import Drop, Select, replaces
 from headrace.stream.stream import Stream
 
@@ -39,8 +39,8 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 class Output:
     """A further output of a job, with a topic of its own.
 
-    It shares the job's work up to its last stateful step; what follows in it may be stateless steps and same-window
-    aggregates. It is written in the same transactions as the job's results.
+    What it has in common with the job's stream, and with other outputs, is computed once. It is written in the same
+    transactions as the job's results.
 
     Args:
         stream: What is computed.
@@ -105,17 +105,11 @@ class Job:
                     hint="Use lower-case letters, digits and dashes, and not the name of the late events.",
                 )
             self._check_results(self.output_name(name), output.stream, output.display, output.format)
-            if trunk(output.stream.node) is not trunk(self.stream.node):
-                raise PlanError(
-                    f"output {name!r} of job {self.name!r} shares no work with the job's stream",
-                    hint="Let both begin with the same stream up to its last stateful step, or make it a job.",
-                )
         # What cannot be planned should fail here, where it is written, and not when it is run.
         pipeline = self.pipeline
-        _check_keys(self.name, pipeline.result_keys, pipeline.result_steps, pipeline.schema)
-        for branch in pipeline.branches:
-            steps = branch.steps if branch.fold is None else branch.last_steps
-            _check_keys(self.output_name(branch.name), branch.keys, steps, branch.schema)
+        for way in pipeline.outputs:
+            name = self.output_name(way.name) if way.name else self.name
+            _check_keys(name, way.keys, way.after_key, way.schema)
 
     def _check_results(
         self,
@@ -179,15 +173,14 @@ class Job:
     @cached_property
     def pipeline(self) -> Pipeline:
         """The job as stages of steps and operators."""
-        whole = compile_plan(self.stream.node, self.stream.schema)
-        others = {name: compile_plan(output.stream.node, output.stream.schema) for name, output in self.outputs.items()}
-        for name, other in others.items():
-            if len(other.stages) > len(whole.stages) or any(stage.fires_again for stage in other.stages):
-                raise PlanError(
-                    f"output {name!r} of job {self.name!r} needs a stateful step of its own",
-                    hint="Use windows that fire once (no trigger, no allowed lateness), or make it a job.",
-                )
-        return whole.with_branches(others)
+        return compile_outputs(
+            {"": self.stream.node, **{name: output.stream.node for name, output in self.outputs.items()}}
+        )
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The names of the steps that keep state, by which a checkpoint finds it."""
+        return tuple(stage.step for stage in self.pipeline.stages)
 
     @property
     def picture(self) -> Display:
@@ -215,6 +208,7 @@ class Job:
             lines += [f"{self.output_name(name)}: {output.description}", output.stream.explain()]
             lines.append(f"  to {self.output_topic(name)}{_as(output.format)}, {how}")
         lines += [f"  and to {sink.text}, {sink.delivery.replace('_', ' ')}" for sink in self.sinks]
+        lines.append(f"  state of {', '.join(self.steps)}")
         return "\n".join(lines)
 
 

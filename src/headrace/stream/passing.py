@@ -56,9 +56,7 @@ def runnable(stream: Stream) -> Stream:
     >>> run(runnable(stream), rows).results["door"].to_list()
     ['a']
     """
-    node: plan.Node = stream.node
-    while not isinstance(node, plan.Read | plan.Union):
-        if isinstance(node, plan.Aggregated | plan.Matched | plan.Processed):
-            return stream
-        node = node.input
-    return Stream(plan.Processed(plan.KeyBy(stream.node, ()), _build, "pass"), stream.schema)
+    if stream.node.stateful:
+        return stream
+    keyed = plan.KeyBy(input=stream.node, schema=stream.schema)
+    return Stream(plan.Processed(input=keyed, does="pass", description="pass", make=_build, schema=stream.schema))

@@ -1,411 +1,381 @@
-"""From plan to pipeline: entries (source, watermark, stateless steps), then stages (key, operator, stateless steps).
+"""From plan to pipeline: which stages there are, what rides on them, and how rows get from one to the next.
 
-    entry --+
-            +-- stage (keys, operator, steps) -- stage ... -- finish
-    entry --+
-
-A runner feeds entries, spreads rows over key groups by each stage's keys, calls the operators, and hands what leaves
-the last stage to `finish`. Two decisions are made here and nowhere else: which operator does a window's work, and
-whether what needs two stages in general can be done in one (a same-window aggregate; windows of what goes on in step).
+A stateful step of the plan becomes a stage; stateless steps ride on what leads from an entry or a stage to the next
+stage or output. Two decisions are made here and nowhere else: whether what needs two stages in general can be done in
+one (a same-window aggregate; windows of what goes on in step), and who must be told what a later result takes back.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from headrace.cep.operator import PatternOperator
-from headrace.engine.operator import IS_RETRACTION
 from headrace.errors import PlanError
 from headrace.stream import plan
 from headrace.stream.columns import operator_columns, source_columns
 from headrace.stream.relay import MergedFold, RelayOperator, UnreadWindows
-from headrace.stream.steps import apply_steps, fitted
+from headrace.stream.stages import Edge, Entry, Pipeline, ResultEdge, Stage, StageInput
+from headrace.stream.windowing import retracting
 from headrace.time.strategies import ascending
-from headrace.windows.assigners import Aligned, SameWindow
+from headrace.windows.assigners import SameWindow
 from headrace.windows.chained import ChainedFold
 from headrace.windows.operator import WindowOperator
-from headrace.windows.panes import Panes
-from headrace.windows.sequences import Sequence, SequenceOperator
 from headrace.windows.sliced import SlicedOperator
-from headrace.windows.triggers import default
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from headrace.engine import Operator
     from headrace.stream.steps import Step
     from headrace.time.watermarks import WatermarkStrategy
 
+__all__ = ["Edge", "Entry", "ResultEdge", "Pipeline", "Stage", "StageInput", "compile_outputs", "compile_plan"]
 
-@dataclass(frozen=True)
-class Entry:
-    """One source, and what happens to its rows before the first stage.
+
+def compile_plan(
+    node: plan.Node, schema: pl.Schema | None = None, *, fuse: bool = True, prune: bool = True
+) -> Pipeline:
+    """Compile a plan with one output.
 
     Args:
-        source: Where rows come from.
-        strategy: How its event time advances.
-        idle_after: A partition without events for this long does not hold the others back.
-        steps: The stateless steps on its rows.
-        columns: The columns of the source that are used.
-        untimed: How many of the steps come before the watermark strategy looks at the rows.
+        node: The plan's result.
+        schema: Its columns, where they are not those of the node.
+        fuse: Fold a same-window aggregate into the stage before it where that gives the same answer.
+        prune: Leave out the columns that nobody reads; late rows then lack them too.
     """
+    pipeline = compile_outputs({"": node}, fuse=fuse, prune=prune)
+    if schema is None:
+        return pipeline
+    return replace(pipeline, outputs=tuple(replace(output, schema=schema) for output in pipeline.outputs))
+
+
+def compile_outputs(nodes: Mapping[str, plan.Node], *, fuse: bool = True, prune: bool = True) -> Pipeline:
+    """Compile a plan with several outputs; what they have in common is computed once.
+
+    Args:
+        nodes: The results by the name of the output; the job's own has an empty name and comes first.
+        fuse: Fold a same-window aggregate into the stage before it where that gives the same answer.
+        prune: Leave out the columns that nobody reads; late rows then lack them too.
+    """
+    graph = _Graph(plan.step_names(*nodes.values()))
+    ways = [way for name, node in nodes.items() for way in graph.ways(name, node)]
+    if fuse:
+        ways = [_folded(way) for way in ways]
+    pipeline = _assembled(ways)
+    pipeline = _pruned(pipeline) if prune else pipeline
+    return _relayed(pipeline) if fuse else pipeline
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """A source as it is read at one place of the plan."""
 
     source: plan.Source
     strategy: WatermarkStrategy = field(default_factory=ascending)
     idle_after: int | None = None
-    steps: tuple[Step, ...] = ()
-    columns: tuple[str, ...] = ()
     untimed: int = 0
+    marked: bool = False
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One operator on keyed rows, and the stateless steps on its results.
+@dataclass(frozen=True, eq=False)
+class _Draft:
+    """A stage to be."""
 
-    Args:
-        name: What it is called in messages.
-        keys: The key columns of its rows.
-        operator: What it does.
-        schema: The columns of its rows.
-        steps: The stateless steps on its results.
-        fold: A same-window aggregate that rides on this stage, or None.
-        window_text: Its windows in words, or nothing.
-        fires_again: Whether a window may fire more than once.
-    """
-
-    name: str
-    keys: tuple[str, ...]
+    node: plan.Stateful
+    step: str
     operator: Operator
-    schema: pl.Schema
-    steps: tuple[Step, ...] = ()
-    fold: ChainedFold | None = None
-    window_text: str = ""
-    fires_again: bool = False
+    inputs: tuple[tuple[_Tail, ...], ...]
+    fires_again: bool
+    level: int
+
+    @property
+    def lateness(self) -> int:
+        return self.operator.lateness if isinstance(self.operator, WindowOperator) else 0
 
 
 @dataclass(frozen=True)
-class Branch:
-    """A further way from the last stage's operator to results.
+class _Tail:
+    """Rows at some place of the plan: where they come from, and the stateless steps since then."""
 
-    Args:
-        name: What the output is called.
-        steps: The stateless steps on what the operator gives.
-        fold: A same-window aggregate, or None.
-        last_steps: The stateless steps after the merge of the fold.
-        schema: The columns of the results.
-        keys: The key columns of the results.
-    """
+    origin: _Origin | _Draft
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Way:
+    """An output to be."""
 
     name: str
+    part: str
+    draft: _Draft
     steps: tuple[Step, ...]
-    fold: ChainedFold | None
-    last_steps: tuple[Step, ...]
     schema: pl.Schema
-    keys: tuple[str, ...]
-
-    def finish(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Turn what left the last stage in one batch, from all key groups together, into results."""
-        return _finished(rows, self.fold, self.steps, self.last_steps, self.schema)
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """What a runner executes.
-
-    Args:
-        entries: Where rows come from.
-        stages: The stateful stages, in order.
-        schema: The columns of the results.
-        last_steps: The stateless steps after the merge of the last stage's fold.
-        branches: Further outputs, made of what the last stage's operator gives.
-    """
-
-    entries: tuple[Entry, ...]
-    stages: tuple[Stage, ...]
-    schema: pl.Schema
+    fold: ChainedFold | None = None
     last_steps: tuple[Step, ...] = ()
-    branches: tuple[Branch, ...] = ()
 
-    @property
-    def result_keys(self) -> tuple[str, ...]:
-        """The key columns of the results."""
-        last = self.stages[-1]
-        return last.keys if last.fold is None else last.fold.keys
 
-    @property
-    def result_steps(self) -> tuple[Step, ...]:
-        """The stateless steps between the key of the results and the results."""
-        last = self.stages[-1]
-        return last.steps if last.fold is None else self.last_steps
+class _Graph:
+    """Drafts the stages of a plan, each stateful step once."""
 
-    @property
-    def windows(self) -> Aligned | None:
-        """The windows of the first stage, if they end at the same times for every key."""
-        operator = self.stages[0].operator
-        windows = operator.second if isinstance(operator, RelayOperator) else operator
-        if isinstance(windows, SlicedOperator | WindowOperator) and isinstance(windows.assigner, Aligned):
-            return windows.assigner
-        return None
+    def __init__(self, names: Mapping[plan.Stateful, str]) -> None:
+        self._names = names
+        self._drafts: dict[plan.Stateful, _Draft] = {}
+        self._retracting: dict[_Draft, _Draft] = {}
 
-    def finish(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Turn what left the last stage in one batch, from all key groups together, into results."""
-        last = self.stages[-1]
-        return _finished(rows, last.fold, last.steps, self.last_steps, self.schema)
+    def ways(self, name: str, node: plan.Node) -> list[_Way]:
+        """Draft what leads to an output."""
+        if not node.complete:
+            raise PlanError("a window without an aggregate", hint="Call aggregate(...) after window(...).")
+        tails = self._tails(node, retracts=False)
+        if not any(isinstance(tail.origin, _Draft) for tail in tails):
+            raise PlanError(
+                "a stream without a stateful step",
+                hint="Add key_by and window(...).aggregate(...), or process(...); filtering alone needs no Headrace.",
+            )
+        ways: list[_Way] = []
+        for tail in tails:
+            if not isinstance(tail.origin, _Draft):
+                raise PlanError(
+                    f"a union of results with the rows of {tail.origin.source.text} as they are",
+                    hint="Let a stateful step follow the union, or the rows pass one before it.",
+                )
+            before = sum(way.draft is tail.origin for way in ways)
+            part = "" if len(tails) == 1 else tail.origin.step if not before else f"{tail.origin.step}.{before + 1}"
+            ways.append(_Way(name, part, tail.origin, tail.steps, node.schema))
+        return ways
 
-    def with_branches(self, others: Mapping[str, Pipeline]) -> Pipeline:
-        """Add what other pipelines do after the last stage's operator, which they share with this one.
+    def _tails(self, node: plan.Node, *, retracts: bool) -> tuple[_Tail, ...]:
+        """Tell where the rows that leave a node come from.
 
         Args:
-            others: By the name of the output.
+            node: The node.
+            retracts: Whether what follows needs to be told what a later result takes back.
         """
-        return replace(self, branches=tuple(other.as_branch(name) for name, other in others.items()))
+        if isinstance(node, plan.Stateful):
+            draft = self._draft(node)
+            return (_Tail(self._with_retractions(draft) if retracts else draft),)
+        if isinstance(node, plan.Read):
+            return (_Tail(_Origin(node.source)),)
+        tails = tuple(tail for part in node.inputs for tail in self._tails(part, retracts=retracts))
+        if isinstance(node, plan.Stateless):
+            return tuple(_Tail(tail.origin, (*tail.steps, node.step)) for tail in tails)
+        if isinstance(node, plan.Watermark):
+            return tuple(_marked(tail, node) for tail in tails)
+        return tails
 
-    def as_branch(self, name: str) -> Branch:
-        """Take what follows the last stage's operator."""
-        last = self.stages[-1]
-        return Branch(name, last.steps, last.fold, self.last_steps, self.schema, self.result_keys)
-
-
-def _finished(
-    rows: pl.DataFrame,
-    fold: ChainedFold | None,
-    steps: tuple[Step, ...],
-    last_steps: tuple[Step, ...],
-    schema: pl.Schema,
-) -> pl.DataFrame:
-    results = apply_steps(last_steps, rows if fold is None else fold.finish(rows))
-    promised = pl.Schema({name: results.schema.get(name, kind) for name, kind in schema.items()})
-    return fitted(results, promised, steps=(*steps, *last_steps))
-
-
-def trunk(node: plan.Node) -> plan.Node | None:
-    """Find the last stateful step of a plan that is no same-window aggregate: what outputs of a job must share."""
-    if isinstance(node, plan.Read | plan.Union):
-        return None
-    if isinstance(node, plan.Aggregated):
-        window = node.input
-        same = isinstance(window, plan.Window) and isinstance(window.assigner, SameWindow)
-        return trunk(window.input) if same and isinstance(window, plan.Window) else node
-    if isinstance(node, plan.Matched | plan.Processed):
-        return node
-    return trunk(node.input)
-
-
-@dataclass
-class _Draft:
-    entries: list[Entry]
-    stages: list[Stage]
-    keys: tuple[str, ...] = ()
-    unmarked: list[plan.Source] = field(default_factory=list)
-
-
-def compile_plan(node: plan.Node, schema: pl.Schema, *, fuse: bool = True, prune: bool = True) -> Pipeline:
-    """Compile a plan.
-
-    Args:
-        node: The plan's result.
-        schema: Its columns.
-        fuse: Fold a same-window aggregate into the stage before it where that gives the same answer.
-        prune: Leave out the columns that nobody reads; late rows then lack them too.
-    """
-    draft = _draft(node)
-    if draft.stages and draft.unmarked:
-        raise PlanError(
-            f"{draft.unmarked[0].text} has no watermark",
-            hint='Call .watermark(bounded("1s")) right after the source, with the disorder you expect.',
+    def _draft(self, node: plan.Stateful) -> _Draft:
+        known = self._drafts.get(node)
+        if known is not None:
+            return known
+        windowed = isinstance(node, plan.Aggregated)
+        inputs = tuple(self._tails(part, retracts=windowed) for part in node.inputs)
+        before = [tail.origin for tails in inputs for tail in tails if isinstance(tail.origin, _Draft)]
+        for origin in (tail.origin for tails in inputs for tail in tails):
+            if isinstance(origin, _Origin) and not origin.marked:
+                raise PlanError(
+                    f"{origin.source.text} has no watermark",
+                    hint='Call .watermark(bounded("1s")) right after the source, with the disorder you expect.',
+                )
+        upstream = plan.Upstream(
+            revised=any(draft.fires_again for draft in before),
+            lateness=max((draft.lateness for draft in before), default=0),
         )
-    if not draft.stages:
-        raise PlanError(
-            "a stream without a stateful step",
-            hint="Add key_by and window(...).aggregate(...), or process(...); filtering alone needs no Headrace.",
+        draft = _Draft(
+            node,
+            self._names[node],
+            node.build(upstream),
+            inputs,
+            node.fires_again(upstream),
+            1 + max((draft.level for draft in before), default=-1),
         )
-    pipeline = Pipeline(tuple(draft.entries), tuple(draft.stages), schema)
-    pipeline = _pruned(pipeline) if prune else pipeline
-    return _fused(pipeline) if fuse else pipeline
+        self._drafts[node] = draft
+        return draft
 
-
-def _pruned(pipeline: Pipeline) -> Pipeline:
-    """Leave out the columns that nobody reads."""
-    first, *others = pipeline.stages
-    needed = operator_columns(first.operator, first.schema)
-    entries = tuple(
-        replace(entry, columns=tuple(source_columns(entry.steps, needed, entry.source.schema, entry.strategy)))
-        for entry in pipeline.entries
-    )
-    schema = pl.Schema({name: first.schema[name] for name in needed})
-    return replace(pipeline, entries=entries, stages=(replace(first, schema=schema), *others))
-
-
-def _draft(node: plan.Node) -> _Draft:
-    if isinstance(node, plan.Read):
-        return _Draft([Entry(node.source)], [], unmarked=[node.source])
-    if isinstance(node, plan.Union):
-        return _union(node)
-    if isinstance(node, plan.Window):
-        raise PlanError("a window without an aggregate", hint="Call aggregate(...) after window(...).")
-    if isinstance(node, plan.Aggregated):
-        return _aggregated(node)
-    draft = _draft(node.input)
-    if isinstance(node, plan.KeyBy):
-        draft.keys = node.keys
-    elif isinstance(node, plan.Watermark):
-        draft.entries = [_with_watermark(entry, node, draft) for entry in draft.entries]
-        draft.unmarked = []
-    elif isinstance(node, plan.Stateless):
-        if draft.stages:
-            last = draft.stages[-1]
-            draft.stages[-1] = replace(last, steps=(*last.steps, node.step))
-        else:
-            draft.entries = [replace(entry, steps=(*entry.steps, node.step)) for entry in draft.entries]
-    else:
-        schema = _schema_into_next_stage(draft)
-        if isinstance(node, plan.Matched):
-            operator: Operator = PatternOperator(
-                node.pattern, key=draft.keys, measures=dict(node.measures), mark_timed_out=node.timed_out
+    def _with_retractions(self, draft: _Draft) -> _Draft:
+        """Let windows that fire again take back what they said: only for what counts on it."""
+        if not draft.fires_again:
+            return draft
+        if draft not in self._retracting:
+            operator = retracting(draft.operator)
+            changed = operator is not draft.operator
+            self._retracting[draft] = (
+                replace(draft, operator=operator, step=f"{draft.step}.retracting") if changed else draft
             )
-            name = node.text
-        else:
-            operator, name = node.build(draft.keys, schema), node.name
-        draft.stages.append(Stage(name, draft.keys, operator, schema))
-    return draft
+        return self._retracting[draft]
 
 
-def _with_watermark(entry: Entry, node: plan.Watermark, draft: _Draft) -> Entry:
-    if draft.stages:
+def _marked(tail: _Tail, node: plan.Watermark) -> _Tail:
+    if not isinstance(tail.origin, _Origin):
         raise PlanError("watermark after an aggregate", hint="Set it right after the source; later stages inherit it.")
-    return replace(entry, strategy=node.strategy, idle_after=node.idle_after, untimed=len(entry.steps))
+    timed = _Origin(tail.origin.source, node.strategy, node.idle_after, len(tail.steps), marked=True)
+    return _Tail(timed, tail.steps)
 
 
-def _union(node: plan.Union) -> _Draft:
-    drafts = [_draft(part) for part in node.inputs]
-    if any(draft.stages for draft in drafts):
-        raise PlanError("union of aggregated streams", hint="Join the sources first, then aggregate.")
-    entries = [entry for draft in drafts for entry in draft.entries]
-    return _Draft(entries, [], unmarked=[source for draft in drafts for source in draft.unmarked])
-
-
-def _aggregated(node: plan.Aggregated) -> _Draft:
-    window = node.input
-    if not isinstance(window, plan.Window):
-        raise PlanError("aggregate without a window", hint="Call window(...) or same_window() right before it.")
-    draft = _draft(window.input)
-    revised = False
-    if draft.stages:
-        revised = draft.stages[-1].fires_again
-        window = _continued(window, draft)
-    schema = _schema_into_next_stage(draft)
-    if revised and IS_RETRACTION not in schema:
-        raise PlanError(
-            f"{node.text}: the aggregate before it may revise its results, but column {IS_RETRACTION!r} is gone",
-            hint=f"Keep {IS_RETRACTION!r} in select() or map_batches(): it tells what is taken back.",
-        )
-    operator = _window_operator(draft.keys, window, node, revised=revised)
-    text = "" if isinstance(window.assigner, SameWindow) else window.assigner.describe()
-    fires_again = _fires_again(window) or revised
-    draft.stages.append(Stage(node.text, draft.keys, operator, schema, window_text=text, fires_again=fires_again))
-    return draft
-
-
-def _continued(window: plan.Window, draft: _Draft) -> plan.Window:
-    """Make a chain of windows right: what fires again takes back what it said, and is waited for as long."""
-    last = draft.stages[-1]
-    before = last.operator
-    if not isinstance(before, WindowOperator):
-        return window
-    if before.panes.mode == "value" and last.fires_again:
-        panes = replace(before.panes, mode="value_and_retraction")
-        draft.stages[-1] = replace(last, operator=replace(before, panes=panes))
-    same = isinstance(window.assigner, SameWindow)
-    return replace(window, allowed_lateness=before.lateness) if same else window
-
-
-def _schema_into_next_stage(draft: _Draft) -> pl.Schema:
-    if draft.stages:
-        last = draft.stages[-1]
-        frame = last.operator.schema(last.schema).to_frame()
-        return apply_steps(last.steps, frame).schema
-    entry = draft.entries[0]
-    return apply_steps(entry.steps, entry.source.schema.to_frame()).schema
-
-
-def _window_operator(keys: tuple[str, ...], window: plan.Window, node: plan.Aggregated, *, revised: bool) -> Operator:
-    plain = not _fires_again(window) and window.mode == "value" and node.on_error == "fail" and not revised
-    if isinstance(window.assigner, Aligned) and plain:
-        return SlicedOperator(keys, window.assigner, node.aggregates, step=node.text)
-    on_error: Literal["dead_letter", "raise"] = "dead_letter" if node.on_error == "dead_letter" else "raise"
-    if isinstance(window.assigner, Sequence):
-        if _fires_again(window):
-            raise PlanError(
-                f"a trigger or allowed lateness on {window.assigner.describe()}",
-                hint="Such a window ends with a row, in the order of event time, and fires once, then; leave them out.",
-            )
-        return SequenceOperator(
-            keys, window.assigner, dict(node.aggregates), retractions=revised, on_error=on_error, step=node.text
-        )
-    return WindowOperator(
-        keys=keys,
-        assigner=window.assigner,
-        aggregates=dict(node.aggregates),
-        trigger=window.trigger or default(),
-        allowed_lateness=window.allowed_lateness,
-        panes=Panes(mode=window.mode),
-        retractions=revised,
-        on_error=on_error,
-        step=node.text,
-    )
-
-
-def _fires_again(window: plan.Window) -> bool:
-    return window.trigger is not None or window.allowed_lateness > 0
-
-
-def _fused(pipeline: Pipeline) -> Pipeline:
-    """Do in one stage what need not be two."""
-    return _relayed(_folded(pipeline))
-
-
-def _relayed(pipeline: Pipeline) -> Pipeline:
-    """Keep windows of what a stage lets go on in step with the watermark within that stage; see `stream.relay`."""
-    if len(pipeline.stages) < 2:
-        return pipeline
-    *earlier, first, second = pipeline.stages
-    windows = second.operator
-    if (
-        not isinstance(windows, SlicedOperator)
-        or second.fold is not None
-        or not getattr(first.operator, "in_step", False)
-    ):
-        return pipeline
-    unread = UnreadWindows(windows.keys, windows.assigner, windows.aggregates, windows.step)
-    stage = Stage(
-        f"{first.name}, {second.name}",
-        first.keys,
-        RelayOperator(first.operator, first.steps, unread, second.schema),
-        first.schema,
-        fold=MergedFold(windows.keys, windows.aggregates, windows.step),
-        window_text=second.window_text,
-    )
-    return replace(pipeline, stages=(*earlier, stage), last_steps=second.steps)
-
-
-def _folded(pipeline: Pipeline) -> Pipeline:
+def _folded(way: _Way) -> _Way:
     """Fold a same-window aggregate into the stage before it.
 
     All key groups see the same watermark in the same batch, so they fire a window in the same batch: its second
     aggregate needs no state, only a merge of what the groups say. That holds where a window fires once; one that may
     fire again needs a stage.
     """
-    if len(pipeline.stages) < 2:
-        return pipeline
-    *earlier, first, second = pipeline.stages
-    following = second.operator
+    following = way.draft.operator
     if not (isinstance(following, WindowOperator) and isinstance(following.assigner, SameWindow)):
-        return pipeline
-    if not isinstance(first.operator, SlicedOperator) or following.on_error != "raise":
-        return pipeline
-    fold = ChainedFold(second.keys, tuple(following.aggregates.items()), following.step)
-    stage = replace(first, fold=fold)
-    return replace(pipeline, stages=(*earlier, stage), last_steps=second.steps)
+        return way
+    tails = way.draft.inputs[0]
+    first = tails[0].origin
+    if len(tails) != 1 or not isinstance(first, _Draft) or following.on_error != "raise":
+        return way
+    if not isinstance(first.operator, SlicedOperator):
+        return way
+    fold = ChainedFold(tuple(following.keys), tuple(following.aggregates.items()), following.step)
+    return replace(way, draft=first, steps=tails[0].steps, fold=fold, last_steps=way.steps)
+
+
+def _assembled(ways: Iterable[_Way]) -> Pipeline:
+    """Number the stages that the outputs need, and say what leads to and from each."""
+    ways = list(ways)
+    drafts: dict[_Draft, None] = {}
+    for way in ways:
+        _gather(way.draft, drafts)
+    ordered = sorted(drafts, key=lambda draft: draft.level)
+    numbers = {draft: number for number, draft in enumerate(ordered)}
+    entries: list[Entry] = []
+    edges: list[Edge] = []
+    for draft, number in numbers.items():
+        for at, tails in enumerate(draft.inputs):
+            for tail in tails:
+                if isinstance(tail.origin, _Draft):
+                    edges.append(Edge(numbers[tail.origin], number, at, tail.steps))
+                else:
+                    timed = tail.origin
+                    entries.append(
+                        Entry(
+                            timed.source,
+                            timed.strategy,
+                            timed.idle_after,
+                            tail.steps,
+                            untimed=timed.untimed,
+                            stage=number,
+                            input=at,
+                        )
+                    )
+    outputs = [
+        ResultEdge(
+            way.name,
+            numbers[way.draft],
+            way.steps,
+            way.schema,
+            way.draft.node.inputs[0].keys if way.fold is None else way.fold.keys,
+            way.fold,
+            way.last_steps,
+            way.part,
+        )
+        for way in ways
+    ]
+    return Pipeline(tuple(entries), tuple(map(_stage, ordered)), tuple(edges), tuple(outputs))
+
+
+def _gather(draft: _Draft, drafts: dict[_Draft, None]) -> None:
+    if draft not in drafts:
+        for tails in draft.inputs:
+            for tail in tails:
+                if isinstance(tail.origin, _Draft):
+                    _gather(tail.origin, drafts)
+        drafts[draft] = None
+
+
+def _stage(draft: _Draft) -> Stage:
+    inputs = tuple(StageInput(part.keys, part.schema) for part in draft.node.inputs)
+    return Stage(
+        draft.node.described,
+        draft.step,
+        draft.operator,
+        inputs,
+        draft.level,
+        draft.node.window_text,
+        draft.fires_again,
+    )
+
+
+def _pruned(pipeline: Pipeline) -> Pipeline:
+    """Leave out the columns of sources that nobody reads."""
+    stages = list(pipeline.stages)
+    for number, stage in enumerate(stages):
+        if len(stage.inputs) == 1 and pipeline.entries_of(number):
+            needed = operator_columns(stage.operator, stage.schema)
+            schema = pl.Schema({name: stage.schema[name] for name in needed})
+            stages[number] = replace(stage, inputs=(StageInput(stage.keys, schema),))
+    entries = tuple(
+        replace(
+            entry,
+            columns=tuple(
+                source_columns(
+                    entry.steps,
+                    list(stages[entry.stage].inputs[entry.input].schema),
+                    entry.source.schema,
+                    entry.strategy,
+                )
+            ),
+        )
+        for entry in pipeline.entries
+    )
+    return replace(pipeline, entries=entries, stages=tuple(stages))
+
+
+def _relayed(pipeline: Pipeline) -> Pipeline:
+    """Keep windows of what a stage lets go on in step with the watermark within that stage; see `stream.relay`."""
+    for number in range(len(pipeline.stages)):
+        before = _relayable(pipeline, number)
+        if before is not None:
+            return _relayed(_joined(pipeline, before, number))
+    return pipeline
+
+
+def _relayable(pipeline: Pipeline, number: int) -> Edge | None:
+    """Find the edge over which a stage can be taken into the one before it."""
+    second, edges, outputs = pipeline.stages[number], pipeline.edges_to(number), pipeline.outputs_of(number)
+    if not isinstance(second.operator, SlicedOperator) or len(edges) != 1 or pipeline.entries_of(number):
+        return None
+    if pipeline.edges_from(number) or not outputs or any(output.fold is not None for output in outputs):
+        return None
+    edge = edges[0]
+    first = pipeline.stages[edge.source]
+    alone = len(pipeline.edges_from(edge.source)) == 1 and not pipeline.outputs_of(edge.source)
+    return edge if alone and getattr(first.operator, "in_step", False) else None
+
+
+def _joined(pipeline: Pipeline, edge: Edge, number: int) -> Pipeline:
+    first, second = pipeline.stages[edge.source], pipeline.stages[number]
+    windows = second.operator
+    assert isinstance(windows, SlicedOperator)  # noqa: S101 - see `_relayable`
+    unread = UnreadWindows(windows.keys, windows.assigner, windows.aggregates, windows.step)
+    stage = replace(
+        first,
+        name=f"{first.name}, {second.name}",
+        step=f"{first.step}+{second.step}",
+        operator=RelayOperator(first.operator, edge.steps, unread, second.schema),
+        window_text=second.window_text,
+    )
+    fold = MergedFold(windows.keys, windows.aggregates, windows.step)
+
+    def moved(place: int) -> int:
+        return place - (place > number)
+
+    stages = [stage if place == edge.source else each for place, each in enumerate(pipeline.stages) if place != number]
+    return Pipeline(
+        tuple(replace(entry, stage=moved(entry.stage)) for entry in pipeline.entries),
+        tuple(stages),
+        tuple(
+            replace(each, source=moved(each.source), target=moved(each.target))
+            for each in pipeline.edges
+            if each is not edge
+        ),
+        tuple(
+            replace(output, stage=edge.source, steps=(), fold=fold, last_steps=output.steps, keys=fold.keys)
+            if output.stage == number
+            else replace(output, stage=moved(output.stage))
+            for output in pipeline.outputs
+        ),
+    )

@@ -14,14 +14,15 @@ from headrace.sinks.contract import BatchFrames
 from headrace.sinks.idempotency import KEY_COLUMN, idempotency_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from headrace.stream.job import Job
+    from headrace.stream.stages import ResultEdge
 
 
 def sink_frames(
     job: Job,
-    results: Mapping[str, pl.DataFrame],
+    results: Iterable[tuple[ResultEdge, pl.DataFrame]],
     *,
     late: Iterable[pl.DataFrame] = (),
     dismissed: Iterable[pl.DataFrame] = (),
@@ -31,7 +32,7 @@ def sink_frames(
 
     Args:
         job: The job.
-        results: Result rows, by output; the job's own under "".
+        results: Result rows, by the way out that they took.
         late: Late rows, as they left a stage.
         dismissed: Rows that the job could not use, with `reason`.
         dead: Dead letters of records that could not be read; those of topics that the job does not read are left out.
@@ -39,42 +40,35 @@ def sink_frames(
     letters = [dismissed_letters(job.name, frame) for frame in dismissed if frame.height]
     letters += [each for frame in dead if (each := _of_topics(frame, job.sources)).height]
     late_rows = [_as_read(frame) for frame in late if frame.height]
+    tables: dict[str, list[pl.DataFrame]] = {}
+    for way, frame in results:
+        if frame.height:
+            tables.setdefault(_table(job, way), []).append(keyed_results(job, way, frame))
     return BatchFrames(
         job.name,
-        {
-            job.output_name(output) if output else job.name: keyed_results(job, output, frame)
-            for output, frame in results.items()
-            if frame.height
-        },
+        {table: pl.concat(parts) for table, parts in tables.items()},
         late=pl.concat(late_rows, how="diagonal_relaxed") if late_rows else None,
         dead_letters=pl.concat(letters, how="diagonal_relaxed").select(list(SCHEMA)) if letters else None,
     )
 
 
-def keyed_results(job: Job, output: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Give each result of an output its idempotency key, unless they have them.
+def keyed_results(job: Job, way: ResultEdge, frame: pl.DataFrame) -> pl.DataFrame:
+    """Give each result its idempotency key, unless they have them.
 
     Args:
         job: The job.
-        output: The further output; empty: the job's own results.
+        way: The way out that the results took.
         frame: The results of one batch.
     """
     if KEY_COLUMN in frame.columns:
         return frame
-    name = job.output_name(output) if output else job.name
-    return frame.with_columns(idempotency_keys(frame, key_columns(job, output), name))
+    table = _table(job, way)
+    # Results of several steps in one output may be alike in key and window.
+    return frame.with_columns(idempotency_keys(frame, way.keys, f"{table}#{way.part}" if way.part else table))
 
 
-def key_columns(job: Job, output: str) -> tuple[str, ...]:
-    """Name the key columns of an output.
-
-    Args:
-        job: The job.
-        output: The further output; empty: the job's own results.
-    """
-    if not output:
-        return job.pipeline.result_keys
-    return next(branch.keys for branch in job.pipeline.branches if branch.name == output)
+def _table(job: Job, way: ResultEdge) -> str:
+    return job.output_name(way.name) if way.name else job.name
 
 
 def dismissed_letters(job: str, frame: pl.DataFrame) -> pl.DataFrame:

@@ -173,11 +173,12 @@ class _Streams:
         if plan.partition_by:
             keyed = table.key_by(*plan.partition_by)
         else:
-            keyed = Stream(nodes.KeyBy(table.node, ()), table.schema)
+            keyed = Stream(nodes.KeyBy(input=table.node, schema=table.schema))
         labels = " ".join(label.lower() for label in plan.labels)
         name = f"match_recognize {labels} -> {', '.join(name for name, _ in plan.measures) or 'all rows'}"
         schema = build(keyed.keys, table.schema).schema(table.schema)
-        return Stream(nodes.Processed(keyed.node, build, name), schema)
+        node = nodes.Processed(input=keyed.node, does="match-recognize", description=name, make=build, schema=schema)
+        return Stream(node)
 
 
 def _check_order(clause: MatchRecognize, plan: Plan) -> None:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import polars as pl
 from polars.exceptions import PolarsError
 
+from headrace.engine.frames import columns_read
 from headrace.engine.operator import EVENT_TIME, ORIGINAL
 from headrace.engine.tally import count
 from headrace.errors import HeadraceError, JobError, PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 
 class Step(Protocol):
@@ -32,6 +33,16 @@ class Step(Protocol):
         """Describe the step in a line of `explain()`."""
         ...
 
+    @property
+    def reads(self) -> set[str] | None:
+        """The columns that it reads, beside those that pass through; None where it may be all."""
+        ...
+
+    @property
+    def gives(self) -> Collection[str]:
+        """The columns that it makes."""
+        ...
+
 
 @dataclass(frozen=True)
 class WithColumns:
@@ -42,6 +53,16 @@ class WithColumns:
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Compute all columns at once, each from the columns that came in."""
         return frame.with_columns(**dict(self.columns))
+
+    @property
+    def reads(self) -> set[str] | None:
+        """The columns in the expressions."""
+        return columns_read(*(expression for _, expression in self.columns))
+
+    @property
+    def gives(self) -> Collection[str]:
+        """The columns by name."""
+        return dict(self.columns)
 
     @property
     def text(self) -> str:
@@ -62,6 +83,16 @@ class Select:
         return frame.select(*kept, **chosen)
 
     @property
+    def reads(self) -> set[str] | None:
+        """The columns in the expressions."""
+        return columns_read(*(expression for _, expression in self.columns))
+
+    @property
+    def gives(self) -> Collection[str]:
+        """The columns by name."""
+        return dict(self.columns)
+
+    @property
     def text(self) -> str:
         """Name the columns."""
         return f"select {', '.join(name for name, _ in self.columns)}"
@@ -76,6 +107,16 @@ class Drop:
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Keep the other columns."""
         return frame.drop(self.names)
+
+    @property
+    def reads(self) -> set[str] | None:
+        """None of them."""
+        return set()
+
+    @property
+    def gives(self) -> Collection[str]:
+        """None."""
+        return ()
 
     @property
     def text(self) -> str:
@@ -96,6 +137,16 @@ class Filter:
         if self.counted:
             count(self.counted, frame.height - kept.height)
         return kept
+
+    @property
+    def reads(self) -> set[str] | None:
+        """The columns in the predicate."""
+        return columns_read(self.predicate)
+
+    @property
+    def gives(self) -> Collection[str]:
+        """None."""
+        return ()
 
     @property
     def text(self) -> str:
@@ -121,6 +172,16 @@ class MapBatches:
         return result
 
     @property
+    def reads(self) -> set[str] | None:
+        """Nobody knows."""
+        return None
+
+    @property
+    def gives(self) -> Collection[str]:
+        """Nobody knows."""
+        return ()
+
+    @property
     def text(self) -> str:
         """Name the function."""
         return f"map_batches {self.name}"
@@ -138,6 +199,16 @@ class FlatMap:
         listed = frame.with_columns(self.items.alias(self.name))
         kept = listed.filter(pl.col(self.name).list.len() > 0)
         return kept.explode(self.name)
+
+    @property
+    def reads(self) -> set[str] | None:
+        """The columns in the expression."""
+        return columns_read(self.items)
+
+    @property
+    def gives(self) -> Collection[str]:
+        """The new column."""
+        return (self.name,)
 
     @property
     def text(self) -> str:

@@ -6,6 +6,7 @@ what it can against the columns known so far, and refuses what cannot work with 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 _INSTANT = pl.Datetime("us", "UTC")
 
+_STEP_NAME = re.compile(r"[a-z][a-z0-9.-]{0,62}")
+
 #: What every windowed result carries besides its keys and values.
 PANE_COLUMNS: dict[str, pl.DataType] = {
     WINDOW_START: pl.Datetime("us", "UTC"),
@@ -95,8 +98,16 @@ class Stream:
     """
 
     node: plan.Node
-    schema: pl.Schema
-    keys: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The columns of its rows."""
+        return self.node.schema
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns of its rows, where a key was set."""
+        return self.node.keys
 
     @classmethod
     def topic(
@@ -127,14 +138,14 @@ class Stream:
         topic scans as json, time from scanned_at
         """
         source = topic_source(topic, kind, schema, format)
-        return cls(plan.Read(source), source.schema)
+        return cls(plan.Read(source=source, schema=source.schema))
 
     @classmethod
     def rows(cls, name: str, schema: dict[str, Any] | pl.Schema) -> Stream:
         """Read rows that the caller feeds under a name; `event_time` is added to the schema if it is not there."""
         columns = pl.Schema({**dict(schema), EVENT_TIME: pl.Datetime("us", "UTC")})
         _refuse_hidden(columns, f"rows({name!r})")
-        return cls(plan.Read(plan.FrameSource(name, columns)), columns)
+        return cls(plan.Read(source=plan.FrameSource(name, columns), schema=columns))
 
     @classmethod
     def from_spark(cls, frame: Any, *, time: str, name: str = "frame") -> Stream:
@@ -172,7 +183,7 @@ class Stream:
         """
         self._refuse_if(self.keys != (), "watermark after key_by", "Set the watermark right after the source.")
         self._refuse_if(
-            _is_stateful(self.node), "watermark after an aggregate", "Set it at the source; later steps inherit it."
+            self.node.stateful, "watermark after an aggregate", "Set it at the source; later steps inherit it."
         )
         try:
             strategy.observe(self.schema.to_frame().clear(1).with_columns(pl.lit(0).cast(_INSTANT).alias(EVENT_TIME)))
@@ -188,7 +199,9 @@ class Stream:
         )
         idle = None if idle_after is None else micros(idle_after, what="idle_after")
         self._refuse_if(idle is not None and idle <= 0, f"idle_after {idle_after!r}", "Give a time above zero.")
-        return self._next(plan.Watermark(self.node, strategy, idle), self.schema)
+        return Stream(
+            plan.Watermark(input=self.node, strategy=strategy, idle_after=idle, schema=self.schema, keys=self.keys)
+        )
 
     def with_columns(self, **columns: pl.Expr) -> Stream:
         """Add or replace columns by Polars expressions."""
@@ -247,12 +260,12 @@ class Stream:
         return self._step(enrich(source, on, self.schema), "enrich")
 
     def union(self, *others: Stream) -> Stream:
-        """Join streams of the same columns into one; its watermark is the least of theirs."""
+        """Join streams of the same columns into one; its watermark is the least of theirs.
+
+        The streams may come from topics, from stateful steps, or from one stream that was used twice.
+        """
         for other in (self, *others):
             _refuse_in_window(other.node, "union")
-            self._refuse_if(
-                _is_stateful(other.node), "union of aggregated streams", "Join the sources first, then aggregate."
-            )
             if dict(other.schema) != dict(self.schema):
                 different = sorted(set(self.schema.items()) ^ set(other.schema.items()), key=str)
                 listed = ", ".join(f"{name} {kind}" for name, kind in different)
@@ -260,7 +273,7 @@ class Stream:
                     f"union of streams with different columns: {listed}",
                     hint="Bring both to the same columns with select() first.",
                 )
-        return Stream(plan.Union((self.node, *(other.node for other in others))), self.schema)
+        return Stream(plan.Union(parts=(self.node, *(other.node for other in others)), schema=self.schema))
 
     def join(self, *_: object, **__: object) -> NoReturn:
         """Refuse to join two streams, which is not there yet, and say what to write instead.
@@ -278,7 +291,7 @@ class Stream:
             self._known(key, "key_by")
             self._refuse_if(keys.count(key) > 1, f"key_by names {key!r} twice", "Name each column once.")
             check_key(key, self.schema[key])
-        return Stream(plan.KeyBy(self.node, keys), self.schema, keys)
+        return Stream(plan.KeyBy(input=self.node, schema=self.schema, keys=keys))
 
     def window(
         self,
@@ -307,7 +320,7 @@ class Stream:
             "Such a window never expires, so nothing is late for it; leave allowed_lateness out.",
         )
         check_trigger(trigger or default(), ends=assigner.ends)
-        return self._next(plan.Window(self.node, assigner, trigger, mode, lateness), self.schema)
+        return self._window(assigner, trigger, mode, lateness)
 
     def same_window(self) -> Stream:
         """Keep the windows of the aggregate before, for a second aggregate by another key."""
@@ -319,7 +332,7 @@ class Stream:
             "same_window without an aggregate before it",
             "Use window(...) here; same_window() continues the windows of an earlier aggregate.",
         )
-        return self._next(plan.Window(self.node, same_window(), None, "value", 0), self.schema)
+        return self._window(same_window(), None, "value", 0)
 
     def aggregate(self, *, on_error: plan.OnError = "fail", **aggregates: Aggregate) -> Stream:
         """Fold the rows of each key and window into one row per firing.
@@ -347,7 +360,10 @@ class Stream:
                 hint=f"The columns here are: {', '.join(self.schema)}.",
             ) from problem
         schema = {**dict(values), EVENT_TIME: pl.Datetime("us", "UTC"), **PANE_COLUMNS}
-        return Stream(plan.Aggregated(window, tuple(aggregates.items()), on_error), pl.Schema(schema))
+        node = plan.Aggregated(
+            input=window, aggregates=tuple(aggregates.items()), on_error=on_error, schema=pl.Schema(schema)
+        )
+        return Stream(node)
 
     def match(self, pattern: Pattern) -> Matches:
         """Find a pattern in the rows of each key, in event-time order; `select` says what a match gives.
@@ -399,7 +415,58 @@ class Stream:
                 f"process {name}: the operator's results have the columns {dict(columns)}, not {dict(expected)}",
                 "Correct schema=, or leave it out.",
             )
-        return Stream(plan.Processed(self.node, build, f"process {name}".rstrip()), columns)
+        kind = "-".join(["process", *re.findall(r"[a-z0-9]+", name.lower())])
+        return Stream(
+            plan.Processed(
+                input=self.node, does=kind, description=f"process {name}".rstrip(), make=build, schema=columns
+            )
+        )
+
+    def process_with(
+        self,
+        *others: Stream,
+        build: Callable[[tuple[tuple[str, ...], ...], tuple[pl.Schema, ...]], Operator],
+        schema: pl.Schema,
+        name: str,
+    ) -> Stream:
+        """Run an operator with several inputs on every key group.
+
+        Rows of all inputs whose keys have the same values meet in one key group: the keys need the same types in the
+        same order, not the same names.
+
+        Args:
+            others: The streams beside this one, each with a key.
+            build: Makes the operator from the key columns and the columns of each input, this stream's first.
+            schema: The columns of the operator's results, `event_time` among them.
+            name: What to call it in `explain()`.
+        """
+        streams = (self, *others)
+        for stream in streams:
+            _refuse_in_window(stream.node, "process_with")
+            self._refuse_if(
+                not stream.keys, "process_with without a key", "Call key_by(...) on every stream before it."
+            )
+        types = [[stream.schema[key] for key in stream.keys] for stream in streams]
+        self._refuse_if(
+            any(each != types[0] for each in types),
+            f"process_with of keys of different types: {'; '.join(_typed(stream) for stream in streams)}",
+            "Cast them to the same types with with_columns(...) before key_by(...).",
+        )
+        self._refuse_if(
+            schema.get(EVENT_TIME) != _INSTANT,
+            f"process_with {name}: the results have no {EVENT_TIME}",
+            f"Name {EVENT_TIME} as {_INSTANT}: what follows needs it.",
+        )
+        kind = "-".join(["process", *re.findall(r"[a-z0-9]+", name.lower())])
+        return Stream(
+            plan.Combined(
+                parts=tuple(stream.node for stream in streams),
+                does=kind,
+                description=f"process {name}".rstrip(),
+                make=build,
+                schema=schema,
+            )
+        )
 
     def deduplicate(self, *columns: str, within: str | timedelta | int) -> Stream:
         """Let the first of the rows with the same values in some columns pass, and drop those near it in time.
@@ -427,9 +494,14 @@ class Stream:
             IS_RETRACTION in self.schema, "deduplicate after an aggregate", "Deduplicate the rows before the window."
         )
         keyed = self.key_by(*columns)
-        name = f"deduplicate by {', '.join(columns)} within {text(length)}"
-        node = plan.Processed(keyed.node, lambda keys, _: DeduplicateOperator(keys, length), name)
-        passed = Stream(node, self.schema)
+        node = plan.Processed(
+            input=keyed.node,
+            does="deduplicate",
+            description=f"deduplicate by {', '.join(columns)} within {text(length)}",
+            make=lambda keys, _: DeduplicateOperator(keys, length),
+            schema=self.schema,
+        )
+        passed = Stream(node)
         return passed.key_by(*self.keys) if self.keys else passed
 
     def previous(self, *, within: str | timedelta | int, **columns: str) -> Stream:
@@ -469,8 +541,49 @@ class Stream:
             self._refuse_if(name in self.schema, f"previous: column {name!r} is taken", "Give it another name.")
         operator = PreviousOperator(self.keys, tuple(columns.items()), length)
         told = ", ".join(f"{name}={source}" for name, source in columns.items())
-        node = plan.Processed(self.node, lambda *_: operator, f"previous {told} within {text(length)}")
-        return Stream(node, operator.schema(self.schema)).key_by(*self.keys)
+        node = plan.Processed(
+            input=self.node,
+            does="previous",
+            description=f"previous {told} within {text(length)}",
+            make=lambda *_: operator,
+            schema=operator.schema(self.schema),
+        )
+        return Stream(node).key_by(*self.keys)
+
+    def named(self, name: str) -> Stream:
+        """Name the stateful step before this call: what a checkpoint keeps of it is found by this name.
+
+        Without a name a step is found by what it does, its keys, and a number among its likes; that name changes if
+        the keys do, or if a step like it is put before it.
+
+        Args:
+            name: Lower-case letters, digits, dashes and dots; different for each step of a job.
+
+        >>> from headrace.time import bounded
+        >>> from headrace.windows import count, tumbling
+        >>> scans = Stream.rows("scans", {"depot": pl.String}).watermark(bounded("1s")).key_by("depot")
+        >>> print(scans.window(tumbling("10s")).aggregate(scans=count()).named("per-depot").explain())
+        rows scans
+          watermark bounded(1s)
+          key_by depot
+          window tumbling(10s)
+          aggregate scans=count() named per-depot
+        """
+        self._refuse_if(
+            not _STEP_NAME.fullmatch(name),
+            f"the name {name!r} of a step",
+            "Begin with a letter and use lower-case letters, digits, dashes and dots, 63 at most.",
+        )
+        node = self.node
+        if isinstance(node, plan.Stateful):
+            return Stream(replace(node, name=name))
+        before = node.inputs[0] if node.inputs else node
+        if isinstance(node, plan.KeyBy) and isinstance(before, plan.Stateful):  # as deduplicate() and previous() end
+            return Stream(replace(node, input=replace(before, name=name)))
+        raise PlanError(
+            f"named({name!r}) after {node.text}, which keeps no state",
+            hint="Call it right after aggregate(), select() of a match, deduplicate(), previous() or process().",
+        )
 
     def explain(self) -> str:
         """Show the plan, one step a line."""
@@ -494,10 +607,20 @@ class Stream:
         )
         for key in self.keys:
             check_key(key, schema[key])
-        return self._next(plan.Stateless(self.node, step), schema)
+        return Stream(plan.Stateless(input=self.node, step=step, schema=schema, keys=self.keys))
 
-    def _next(self, node: plan.Node, schema: pl.Schema) -> Stream:
-        return Stream(node, schema, self.keys)
+    def _window(self, assigner: Assigner, trigger: Trigger | None, mode: Mode, lateness: int) -> Stream:
+        return Stream(
+            plan.Window(
+                input=self.node,
+                assigner=assigner,
+                trigger=trigger,
+                mode=mode,
+                allowed_lateness=lateness,
+                schema=self.schema,
+                keys=self.keys,
+            )
+        )
 
     def _known(self, column: str, where: str) -> None:
         if column not in self.schema:
@@ -520,7 +643,7 @@ class Stream:
 
 
 def _refuse_in_window(node: plan.Node, where: str) -> None:
-    if isinstance(node, plan.Window):
+    if not node.complete:
         raise PlanError(
             f"{where} between window and aggregate",
             hint="Call aggregate(...) right after window(...) or same_window().",
@@ -533,15 +656,8 @@ def _refuse_hidden(names: Iterable[str], where: str) -> None:
             raise PlanError(f"{where} has a column {name!r}", hint="Names that begin with # are ours; choose another.")
 
 
-def _is_stateful(node: plan.Node) -> bool:
-    """Tell whether a plan has an operator in it."""
-    if isinstance(node, plan.Read):
-        return False
-    if isinstance(node, plan.Union):
-        return any(_is_stateful(part) for part in node.inputs)
-    if isinstance(node, plan.Aggregated | plan.Matched | plan.Processed):
-        return True
-    return _is_stateful(node.input)
+def _typed(stream: Stream) -> str:
+    return ", ".join(f"{key} {stream.schema[key]}" for key in stream.keys)
 
 
 def _bridge() -> Any:
@@ -578,5 +694,11 @@ class Matches:
             raise PlanError("select() of nothing", hint='Name a measure, such as at=last("stopped.event_time").')
         operator = PatternOperator(self.pattern, key=self.stream.keys, measures=measures, mark_timed_out=self.timed_out)
         schema = operator.schema(self.stream.schema)
-        node = plan.Matched(self.stream.node, self.pattern, tuple(measures.items()), self.timed_out)
-        return Stream(node, schema)
+        node = plan.Matched(
+            input=self.stream.node,
+            pattern=self.pattern,
+            measures=tuple(measures.items()),
+            timed_out=self.timed_out,
+            schema=schema,
+        )
+        return Stream(node)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.engine.frames import columns_read
 from headrace.errors import JobError
 
 if TYPE_CHECKING:
@@ -34,6 +35,17 @@ class Fold:
 
     keys: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
+
+    def reads(self) -> set[str] | None:
+        """Tell the columns that the keys and aggregates read; None where it may be all."""
+        used = set(self.keys)
+        for _, aggregate in self.aggregates:
+            # Its own word, and what its expressions say: an aggregate of a user may have forgotten to tell.
+            read = columns_read(*aggregate.partial("value"))
+            if read is None:
+                return None
+            used |= {*aggregate.columns(), *read}
+        return used
 
     def partials(self, rows: pl.DataFrame, extra: Sequence[str] = ()) -> pl.DataFrame:
         """Fold raw rows by the keys and the extra columns."""

@@ -22,6 +22,7 @@ import polars as pl
 
 from headrace.engine.operator import (
     EVENT_TIME,
+    IS_RETRACTION,
     PANE_INDEX,
     PANE_IS_LAST,
     PANE_TIMING,
@@ -30,7 +31,9 @@ from headrace.engine.operator import (
 from headrace.errors import PlanError
 from headrace.time.duration import micros, text
 from headrace.time.instants import END
+from headrace.windows.assigners import Aligned
 from headrace.windows.firing import AfterWatermark, Trigger
+from headrace.windows.fold import Fold
 from headrace.windows.intake import Intake, counted_numbers
 from headrace.windows.ledger import (
     META,
@@ -156,6 +159,13 @@ class WindowOperator:
             pl.lit(value=True).alias(PANE_IS_LAST),
         )
         return self.public(results).schema
+
+    def reads(self, rows: pl.Schema) -> set[str] | None:
+        """Tell which columns of the rows are read; None where it may be all."""
+        read = Fold(tuple(self.keys), tuple(self.aggregates.items())).reads()
+        if read is None or not isinstance(self.assigner, Aligned):
+            return None
+        return {EVENT_TIME, IS_RETRACTION, *read} & set(rows)
 
     def fingerprint(self) -> dict[str, str]:
         """Name what the saved windows depend on."""

@@ -86,6 +86,11 @@ class SlicedOperator:
         late = late if late is not None and late.height else None
         return Outcome(rows=results, late=late, dismissed=dismissed, keys=index.least_keys())
 
+    def reads(self, rows: pl.Schema) -> set[str] | None:
+        """Tell which columns of the rows are read; None where it may be all."""
+        read = self.fold.reads()
+        return None if read is None else ({EVENT_TIME} | read) & set(rows)
+
     def schema(self, rows: pl.Schema) -> pl.Schema:
         """Tell the columns of the results by firing an empty window."""
         return single_pane(self.fold.results(self.fold.partials(rows.to_frame())), start=0, end=1).schema

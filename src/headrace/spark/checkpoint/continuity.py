@@ -69,6 +69,7 @@ class Progress:
         next: Where each partition is to be read next.
         now: The time that was planned with that batch.
         planned: Where the batch after it ends, if Spark has planned one.
+        steady: The time that idleness is measured by, planned with that batch.
     """
 
     directory: Path
@@ -76,11 +77,12 @@ class Progress:
     next: Places
     now: int = 0
     planned: Position | None = None
+    steady: int | None = None
 
     @property
     def position(self) -> Position:
         """Where the last batch that is done ended."""
-        return Position(self.next, self.now)
+        return Position(self.next, self.now, self.steady)
 
 
 def read_progress(checkpoint: Path) -> Progress | None:
@@ -97,10 +99,14 @@ def read_progress(checkpoint: Path) -> Progress | None:
         planned = _noted(following) if following.exists() else None
         if done:
             end = _noted(directory / "offsets" / str(last))
-            return Progress(directory, last, end.offsets, end.now, planned)
+            return Progress(directory, last, end.offsets, end.now, planned, end.steady)
         if (begun := checkpoint / BEGINNING).exists():
-            first = Position.from_dict(json.loads(begun.read_text("utf-8")))
-            return Progress(directory, -1, first.offsets, first.now, planned)
+            noted = json.loads(begun.read_text("utf-8"))
+            first = Position.from_dict(noted)
+            # After a move of the state the batch that was under way comes again as it was planned before.
+            if planned is None and "planned" in noted:
+                planned = Position.from_dict(noted["planned"])
+            return Progress(directory, -1, first.offsets, first.now, planned, first.steady)
     except (OSError, ValueError, KeyError) as problem:
         raise StateError(
             f"the checkpoint {checkpoint} is damaged: {problem}",
@@ -217,6 +223,17 @@ def accept_loss(gaps: Sequence[Gap], progress: Progress) -> None:
         gaps: What is lost.
         progress: How far the checkpoint has come.
     """
+    begun = progress.directory.parent / BEGINNING
+    noted = json.loads(begun.read_text("utf-8")) if begun.exists() else {}
+    if progress.committed < 0 and "mark" in noted:
+        # State was moved here, and no batch has brought it in yet.
+        places = {topic: dict(partitions) for topic, partitions in progress.next.items()}
+        for gap in gaps:
+            places.setdefault(gap.topic, {})[gap.partition] = gap.earliest
+        shutil.rmtree(progress.directory, ignore_errors=True)
+        fresh = Position(places, progress.now, progress.steady).to_dict()
+        write_durably(begun, json.dumps({**fresh, "mark": noted["mark"], "batches": noted.get("batches", 0)}))
+        return
     if progress.committed < 0:
         # Not one batch is done: there is no state to keep.
         shutil.rmtree(progress.directory, ignore_errors=True)
@@ -256,7 +273,11 @@ def remember_topics(checkpoint: Path, topics: Topics, sources: Mapping[str, Sequ
         sources: The topics that each job reads.
     """
     ids = topics.ids(sorted({*chain(*sources.values())}))
-    told = {"topics": ids, "jobs": {job: sorted(names) for job, names in sources.items()}}
+    # What jobs have read that are not run now is kept: they may come back.
+    told = {
+        "topics": {**_known_ids(checkpoint), **ids},
+        "jobs": {**_noted_sources(checkpoint), **{job: sorted(names) for job, names in sources.items()}},
+    }
     if _remembered(checkpoint) != told:
         write_durably(checkpoint / _FILE, json.dumps(told, indent=2) + "\n")
 

@@ -65,8 +65,7 @@ def splittable(job: Job) -> bool:
 
     Not so where the driver has to merge what the partitions say.
     """
-    pipeline = job.pipeline
-    return pipeline.stages[-1].fold is None and all(branch.fold is None for branch in pipeline.branches)
+    return not job.pipeline.folded
 
 
 class Deliveries:
@@ -83,6 +82,7 @@ class Deliveries:
         path: Where the checkpoint is, for messages of others.
         fresh: The checkpoint was made anew on request.
         take_over: Take results over from another checkpoint that has written them.
+        query: Names the query; the names of the jobs if not given.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class Deliveries:
         path: str = "",
         fresh: bool = False,
         take_over: bool = False,
+        query: str | None = None,
     ) -> None:
         self._connection = connection
         self._jobs = jobs
@@ -107,7 +108,7 @@ class Deliveries:
         self.most = most
         #: Who takes part in the batches that are written from now on.
         self.attendance = Attendance()
-        self.query = "+".join(job.name for job in jobs)
+        self.query = query or "+".join(job.name for job in jobs)
         self.run = uuid.uuid4().hex
         self.modes: dict[str, Delivery] = {job.name: chosen or job.delivery for job in jobs}
         self._sinks: dict[Delivery, Sink] = {}
@@ -215,6 +216,13 @@ class Deliveries:
         token = sink.token if isinstance(sink, ExactlyOnce | AtMostOnce) else None
         noted = token is not None and token.newest.is_of(batch, span) and job in token.present
         return noted or self.begun(batch, job, span)
+
+    def is_out(self, batch: int, job: str, span: Span | None = None) -> bool:
+        """Tell whether results of a job of a batch are out, all or some, whatever is promised of it now."""
+        tokens = self.tokens().values()
+        return self.begun(batch, job, span) or any(
+            token.newest.is_of(batch, span) and job in token.present for token in tokens
+        )
 
     def _any_out(self, batch: int, span: Span | None) -> bool:
         return any(piece.covers(batch, span) for sink in self._tokened() for piece in sink.token.pieces)

@@ -31,6 +31,8 @@ class JobSinks:
     def __init__(self, jobs: Sequence[Job], checkpoint: str) -> None:
         self._checkpoint = checkpoint
         self._span: Span | None = None
+        #: Batches that were done before Spark began to count them anew; the numbers of tokens must grow.
+        self.batches_before = 0
         self._writers = {
             job.name: SinkWriters(job.name, job.sinks, covered=self._is_covered) for job in jobs if job.sinks
         }
@@ -74,7 +76,7 @@ class JobSinks:
             return
         faults.reach("before-sinks")
         self._span = span
-        token = BatchToken(self._checkpoint, batch, span.end.offsets, span.end.now)
+        token = BatchToken(self._checkpoint, self.batches_before + batch, span.end.offsets, span.end.now)
         for job, writers in self._writers.items():
             if job in frames and writers.lacks(token):
                 writers.write(token, frames[job]())

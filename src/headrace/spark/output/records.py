@@ -19,8 +19,9 @@ from headrace.sinks.idempotency import KEY_COLUMN
 from headrace.spark.output.sink import Outgoing
 from headrace.spark.run.isolation import blamed
 from headrace.spark.source.exchange import frames, output_kind
+from headrace.spark.stages.stage_turn import merged_times
 from headrace.stream.intake import ORIGINAL
-from headrace.stream.sink_frames import dismissed_letters, key_columns, keyed_results, sink_frames
+from headrace.stream.sink_frames import dismissed_letters, keyed_results, sink_frames
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.events import Codec
     from headrace.sinks.contract import BatchFrames
     from headrace.stream import Job
-    from headrace.stream.pipeline import Branch
+    from headrace.stream.pipeline import ResultEdge
 
 _LATE_FIELDS = (EVENT_TIME, "ingestion_time", "job", "key", WINDOW_START, WINDOW_END, "lateness", "watermark")
 _UTC = pl.Datetime("us", "UTC")
@@ -56,7 +57,7 @@ class Finished:
 
     Args:
         job: The job.
-        results: Result rows with their idempotency keys, by output; the job's own under "".
+        results: Result rows with their idempotency keys, by the way out that they took.
         late: Late rows, as they left a stage.
         dead: Dead letters of records that could not be read.
         dismissed: Rows that the job could not use.
@@ -64,7 +65,7 @@ class Finished:
     """
 
     job: Job
-    results: dict[str, pl.DataFrame]
+    results: list[tuple[ResultEdge, pl.DataFrame]]
     late: list[pl.DataFrame]
     dead: list[pl.DataFrame]
     dismissed: list[pl.DataFrame]
@@ -96,7 +97,7 @@ class Writer:
     def __post_init__(self) -> None:
         pipeline = self.job.pipeline
         gone = [name for name in (WINDOW_END, PANE_INDEX, IS_RETRACTION) if name not in pipeline.schema]
-        last_fires_again = pipeline.stages[-1].fires_again
+        last_fires_again = any(pipeline.stages[output.stage].fires_again for output in pipeline.results_of(""))
         passed_on = WINDOW_END in pipeline.schema and any(stage.fires_again for stage in pipeline.stages)
         if gone and (last_fires_again or passed_on):
             raise PlanError(
@@ -125,19 +126,16 @@ class Writer:
         for told in bodies.get("counts", ()):
             counts.update({counted(name): number for name, number in json.loads(told).items()})
         pipeline = self.job.pipeline
-        results = {}
-        for output, kind in (
-            ("", "result"),
-            *((branch.name, output_kind(branch.name)) for branch in pipeline.branches),
-        ):
-            arrived = frames(bodies.get(kind, ()))
+        results = []
+        for way in pipeline.outputs:
+            arrived = frames(bodies.get(output_kind(way.name, way.part), ()))
             if not arrived:
                 continue
             with blamed(self.job.name), tallied() as last:
-                rows = self._finish(output, pl.concat(arrived))
+                rows = way.finish(pl.concat(arrived))
             counts.update({counted(name): number for name, number in last.items()})
             counts["results"] += rows.height
-            results[output] = keyed_results(self.job, output, rows)
+            results.append((way, keyed_results(self.job, way, rows)))
         late, dead, dismissed = (_alike(frames(bodies.get(kind, ()))) for kind in ("late", "dead", "dismissed"))
         counts["late"] += sum(frame.height for frame in late)
         counts["dismissed"] += sum(frame.height for frame in dismissed)
@@ -151,8 +149,8 @@ class Writer:
             finished: What it gave.
             now: When that was.
         """
-        for output, rows in finished.results.items():
-            yield from self.results(rows, now, output=output, newest=finished.newest)
+        for way, rows in finished.results:
+            yield from self.results(rows, now, output=way, newest=finished.newest)
         for frame in finished.late:
             yield from self.late(frame, now)
         for frame in finished.dead:
@@ -161,21 +159,29 @@ class Writer:
             yield from self.dismissed(frame, now)
 
     def results(
-        self, frame: pl.DataFrame, now: int, *, output: str = "", newest: Mapping[str, int] | None = None
+        self,
+        frame: pl.DataFrame,
+        now: int,
+        *,
+        output: ResultEdge | None = None,
+        newest: Mapping[str, int] | None = None,
     ) -> Iterator[Outgoing]:
         """Give each result its keys: what it is about, and one that no other result has.
 
         Args:
             frame: The results.
             now: When they were ready.
-            output: The further output that they belong to; empty: the job's own results.
+            output: The way by which they came out; the job's own results if not given.
             newest: Times of the newest event that the job had seen by then, by field of a result.
         """
         job = self.job
-        name, topic = (job.output_name(output), job.output_topic(output)) if output else (job.name, job.result_topic)
-        keys = _joined(frame, key_columns(job, output))
-        keyed = keyed_results(job, output, frame)
-        plain = job.output_format(output) if output else job.format
+        way = output or job.pipeline.outputs[0]
+        further = way.name
+        name = job.output_name(further) if further else job.name
+        topic = job.output_topic(further) if further else job.result_topic
+        keys = _joined(frame, way.keys)
+        keyed = keyed_results(job, way, frame)
+        plain = job.output_format(further) if further else job.format
         if plain is not None:
             with blamed(job.name):
                 values = plain.encode(keyed.drop(KEY_COLUMN))
@@ -190,12 +196,6 @@ class Writer:
             *(pl.lit(at, dtype=pl.Int64).cast(_UTC).alias(name) for name, at in (newest or {}).items()),
         )
         yield from self._records(topic, keys, together, Result)
-
-    def _finish(self, output: str, left: pl.DataFrame) -> pl.DataFrame:
-        return self._branch(output).finish(left) if output else self.job.pipeline.finish(left)
-
-    def _branch(self, output: str) -> Branch:
-        return next(branch for branch in self.job.pipeline.branches if branch.name == output)
 
     def late(self, frame: pl.DataFrame, now: int) -> Iterator[Outgoing]:
         """Write the events that came too late, each as it was read: an event, or the record of another format."""
@@ -240,7 +240,10 @@ class Writer:
         yield from self.dead(dismissed_letters(self.job.name, frame), now)
 
     def _first_keys(self, frame: pl.DataFrame) -> pl.Series:
-        return _joined(frame, self.job.pipeline.stages[0].keys)
+        """Tell the key of late rows: that of the first stage whose key columns they have."""
+        stages = self.job.pipeline.stages
+        keys = (into.keys for stage in stages for into in stage.inputs if {*into.keys} <= {*frame.columns})
+        return _joined(frame, next(keys, ()))
 
     def _records(
         self,
@@ -263,9 +266,9 @@ def _as_bytes(keys: pl.Series) -> list[bytes]:
 
 def _newest(told: Sequence[bytes]) -> dict[str, int]:
     """Read from what a job's first key group says of time how new its newest event was, as far as it is known."""
-    if not told:
+    said = merged_times(told)
+    if said is None:
         return {}
-    said = json.loads(told[0])
     events = [report["newest"] for report in said["partitions"] if report["newest"] is not None]
     known = {"newest_event_time": max(events, default=None), "newest_ingestion_time": said.get("ingested")}
     return {name: at for name, at in known.items() if at is not None}

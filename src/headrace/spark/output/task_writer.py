@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.spark.output.records import Writer
     from headrace.spark.output.sink import Outgoing, Sink
     from headrace.spark.stages.shipping import Packed
+    from headrace.spark.stages.slots import Slots
     from headrace.stream import Delivery
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Order:
         writers: How each job's results are encoded, in the order of the jobs.
         modes: Each job's promise.
         carrier: The number of the job that carries what belongs to all.
-        groups: Key groups per job.
+        slots: The numbers of the jobs' steps.
         query: The query's name.
         token: Names the checkpoint.
         run: Names the run.
@@ -68,7 +69,7 @@ class Order:
     writers: tuple[Writer, ...]
     modes: dict[str, Delivery]
     carrier: int
-    groups: int
+    slots: Slots
     query: str
     token: str
     run: str
@@ -111,7 +112,7 @@ class TaskWriter:
             columns = (batch.column(name).to_pylist() for name in ("group", "body"))
             for place, (group, body) in enumerate(zip(*columns, strict=True)):
                 kind = kinds[place]
-                job = order.carrier if kind == "dead" else group // order.groups
+                job = order.carrier if kind == "dead" else order.slots.job_number(group)
                 if holds_rows(kind) and order.writers[job].job.name in self.jobs:
                     mine[job][kind].append(body)
                     if not order.needs_copy(job, kind):
@@ -139,7 +140,7 @@ class TaskWriter:
         if first:
             yield pa.RecordBatch.from_arrays(
                 [
-                    pa.array([number * order.groups for number in first], pa.int32()),
+                    pa.array([order.slots.first(number) for number in first], pa.int32()),
                     pa.array([REFUSED] * len(first), pa.string()),
                     pa.array([json.dumps(asdict(found)).encode() for found in first.values()], pa.binary()),
                 ],
@@ -148,7 +149,7 @@ class TaskWriter:
         numbers = list(counts)
         yield pa.RecordBatch.from_arrays(
             [
-                pa.array([number * order.groups for number in numbers], pa.int32()),
+                pa.array([order.slots.first(number) for number in numbers], pa.int32()),
                 pa.array([WRITTEN] * len(numbers), pa.string()),
                 pa.array([json.dumps(counts[number]).encode() for number in numbers], pa.binary()),
             ],

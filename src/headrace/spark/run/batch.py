@@ -17,12 +17,14 @@ from headrace.events import Codec
 from headrace.kafka import Topics
 from headrace.kafka.ranges import LogEnds, Range
 from headrace.spark.source.arrow_stage import ArrowStage
-from headrace.spark.source.exchange import SPARK_SCHEMA, frames, output_kind
+from headrace.spark.source.exchange import frames, output_kind
 from headrace.spark.source.kafka_source import KafkaPlan, range_rows
-from headrace.spark.stages.query import source_topics
+from headrace.spark.stages.query import source_topics, stateful
 from headrace.spark.stages.shipping import Packed
-from headrace.spark.stages.stage_turn import StageWork, group_turn
+from headrace.spark.stages.slots import Slots
+from headrace.spark.stages.stage_turn import StageWork, merged_times
 from headrace.stream.message_types import types_of
+from headrace.stream.stages import by_output
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Answer:
     watermark: int = BEGINNING
     outputs: dict[str, pl.DataFrame] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    ways: tuple[pl.DataFrame, ...] = ()
 
 
 def run_batch(
@@ -85,49 +88,50 @@ def run_batch(
     ordered = sorted(jobs, key=lambda job: job.name)
     topics = source_topics(ordered)
     pipelines = {job.name: job.pipeline for job in ordered}
-    known = dict.fromkeys(pipelines, BEGINNING)
-    stage = ArrowStage(pipelines, key_groups, Codec(types_of(ordered)), known)
+    slots = Slots.numbered(pipelines, key_groups)
+    known = {name: {stage.step: BEGINNING for stage in pipeline.stages} for name, pipeline in pipelines.items()}
+    stage = ArrowStage(pipelines, key_groups, Codec(types_of(ordered)), known, slots=slots)
     plan = KafkaPlan(connection, topics, Packed.of(stage), tasks=spark.sparkContext.defaultParallelism)
     rows = range_rows(spark, plan, _ranges(LogEnds(connection), topics, start, end))
     admin = Topics(connection)
     partitions = {name: len(admin.get(name).partitions) for name in topics}
-    for level in range(max(len(pipeline.stages) for pipeline in pipelines.values())):
-        work = StageWork(pipelines, key_groups, level, partitions, ended=to_the_end and level == 0)
-        rows = rows.groupBy("group").applyInArrow(group_turn(work), SPARK_SCHEMA)
-    return answers_of(rows, ordered, key_groups)
+
+    def work(level: int) -> StageWork:
+        return StageWork(pipelines, key_groups, level, partitions, ended=to_the_end, slots=slots)
+
+    return answers_of(stateful(rows, pipelines, work, slots=slots, streaming=False), ordered, slots)
 
 
-def answers_of(rows: DataFrame, jobs: Sequence[Job], key_groups: int) -> dict[str, Answer]:
-    """Collect what left the last stage, by job.
+def answers_of(rows: DataFrame, jobs: Sequence[Job], slots: Slots) -> dict[str, Answer]:
+    """Collect what left the last level, by job.
 
     Args:
         rows: Exchange rows.
-        jobs: In the order of their numbers.
-        key_groups: Key groups per job.
+        jobs: In the order of the slots.
+        slots: The numbers of the steps.
     """
     table = rows.toArrow()
     bodies: dict[tuple[int, str], list[bytes]] = defaultdict(list)
     columns = (table.column(name).to_pylist() for name in ("group", "kind", "body"))
     for group, kind, body in zip(*columns, strict=True):
-        bodies[group // key_groups, kind].append(body)
+        bodies[slots.job_number(group), kind].append(body)
     answers = {}
     for number, job in enumerate(jobs):
-        left = frames(bodies[number, "result"])
-        results = job.pipeline.finish(pl.concat(left)) if left else job.pipeline.schema.to_frame()
-        times = [json.loads(body) for body in bodies[number, "time"]]
+        ways = []
+        for way in job.pipeline.outputs:
+            parts = frames(bodies[number, output_kind(way.name, way.part)])
+            ways.append(way.finish(pl.concat(parts)) if parts else way.schema.to_frame())
+        results = by_output(job.pipeline, ways)
+        time = merged_times(bodies[number, "time"])
         answers[job.name] = Answer(
-            results.select(list(job.pipeline.schema)),
+            results.pop("").select(list(job.pipeline.schema)),
             frames(bodies[number, "late"]),
             frames(bodies[number, "dismissed"]),
             frames(bodies[number, "dead"]),
-            max((told["watermark"] for told in times), default=BEGINNING),
-            {
-                branch.name: branch.finish(pl.concat(parts))
-                if (parts := frames(bodies[number, output_kind(branch.name)]))
-                else branch.schema.to_frame()
-                for branch in job.pipeline.branches
-            },
+            BEGINNING if time is None else time["watermark"],
+            results,
             _summed(bodies[number, "counts"]),
+            tuple(ways),
         )
     return answers
 

@@ -21,6 +21,7 @@ from headrace.spark.source.arrow_stage import WATERMARKS
 from headrace.spark.source.exchange import SPARK_SCHEMA, frames
 from headrace.spark.source.kafka_source import backlog_of
 from headrace.spark.stages.shipping import Packed
+from headrace.spark.stages.stage_turn import merged_times
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from headrace.spark.source.advice import AdviceFile
     from headrace.spark.source.backpressure import RecordSizes, Throttle
     from headrace.spark.source.batch_timing import Punctuality
+    from headrace.spark.stages.slots import Slots
     from headrace.stream import Delivery
 
 log = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ class Batches:
         spark: The session.
         connection: The Kafka that results go to.
         writers: How each job's results are encoded, in the order of the jobs.
-        groups: Key groups per job.
+        slots: The numbers of the jobs' steps.
         deliveries: How batches go to Kafka.
         sinks: Where they go besides.
         report: Is told of each batch.
@@ -81,7 +83,7 @@ class Batches:
         spark: SparkSession,
         connection: Connection,
         writers: Sequence[Writer],
-        groups: int,
+        slots: Slots,
         *,
         deliveries: Deliveries,
         sinks: JobSinks,
@@ -102,7 +104,7 @@ class Batches:
         self.last = -1
         self._spark = spark
         self._jobs = [writer.job for writer in writers]
-        self._groups = groups
+        self._slots = slots
         self._writers = writers
         self._deliveries = deliveries
         self._sinks = sinks
@@ -125,7 +127,7 @@ class Batches:
             tuple(writers),
             deliveries.modes,
             deliveries.carrier,
-            groups,
+            slots,
             deliveries.query,
             token,
             deliveries.run,
@@ -161,15 +163,15 @@ class Batches:
         if apart:
             frame = frame.mapInArrow(TaskWriter(self._order, batch, apart, span), SPARK_SCHEMA)
         table = frame.toArrow()
-        parts = _Parts(self._groups, self._deliveries.carrier)
+        parts = _Parts(self._slots, self._deliveries.carrier)
         for group, kind, body in zip(
             *(table.column(name).to_pylist() for name in ("group", "kind", "body")), strict=True
         ):
             parts.add(group, kind, body)
         times: Times = {
-            number: json.loads(parts.of(number)["time"][0])
+            number: told
             for number in range(len(self._jobs))
-            if parts.of(number)["time"]
+            if (told := merged_times(parts.of(number)["time"])) is not None
         }
         counts = self._bring_out(batch, parts, _now(times), span)
         self._record_sizes.after(json.loads(body) for body in parts.of(0)["sizes"])
@@ -210,7 +212,7 @@ class Batches:
 
     def _tell_tasks(self, batch: int, times: Times) -> None:
         """Let the tasks of the next batch know the watermarks: they get the properties of the thread this runs on."""
-        known = {self._jobs[number].name: told["watermark"] for number, told in times.items()}
+        known = {self._jobs[number].name: told["watermarks"] for number, told in times.items()}
         if len(known) == len(self._jobs) - len(self._absent):
             told = json.dumps({"batch": batch, "watermarks": known})
             self._spark.sparkContext.setLocalProperty(WATERMARKS, told)
@@ -282,14 +284,14 @@ def _sizes(progress: Any) -> dict[str, Any]:
 class _Parts:
     """The bodies of a batch, by job and kind."""
 
-    def __init__(self, groups: int, carrier: int) -> None:
-        self._groups = groups
+    def __init__(self, slots: Slots, carrier: int) -> None:
+        self._slots = slots
         self._carrier = carrier
         self._bodies: dict[int, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, group: int, kind: str, body: bytes) -> None:
         # Dead letters were read for all jobs; who carries them out promises the most.
-        job = self._carrier if kind.removeprefix(COPY) == "dead" else group // self._groups
+        job = self._carrier if kind.removeprefix(COPY) == "dead" else self._slots.job_number(group)
         self._bodies[job][kind].append(body)
 
     def of(self, job: int) -> dict[str, list[bytes]]:

@@ -18,10 +18,10 @@ import polars as pl
 from headrace.engine.operator import EVENT_TIME
 from headrace.errors import PlanError
 from headrace.spark.session.readiness import check_state_store, check_workers
-from headrace.spark.source.exchange import SPARK_SCHEMA, Parcel, frames
-from headrace.spark.stages.query import heartbeat
-from headrace.spark.stages.stage_turn import StageWork, group_turn
-from headrace.spark.stages.stateful_stage import StatefulStage
+from headrace.spark.source.exchange import SPARK_SCHEMA, Parcel, frames, output_kind, rows_kind
+from headrace.spark.stages.query import heartbeat, stateful
+from headrace.spark.stages.slots import Slots
+from headrace.spark.stages.stage_turn import StageWork
 from headrace.spark.state.state_server import warn_of_leak
 from headrace.stream import Stream, plan
 from headrace.stream.intake import Parts, take_in
@@ -58,7 +58,7 @@ def stream_of(frame: DataFrame, *, time: str, name: str) -> Stream:
     empty = pl.from_arrow(to_arrow_schema(renamed.schema, timezone="UTC").empty_table())
     schema = pl.Schema({**dict(empty.schema), EVENT_TIME: INSTANT})  # type: ignore[union-attr]
     typed = renamed.withColumn(EVENT_TIME, renamed[EVENT_TIME].cast("timestamp"))
-    return Stream(plan.Read(plan.FrameSource(name, schema, typed)), schema)
+    return Stream(plan.Read(source=plan.FrameSource(name, schema, typed), schema=schema))
 
 
 def frame_of(stream: Stream, spark: SparkSession, *, output: Literal["results", "late"], key_groups: int) -> DataFrame:
@@ -84,23 +84,24 @@ def frame_of(stream: Stream, spark: SparkSession, *, output: Literal["results", 
         check_state_store(spark)
         warn_of_leak(spark)
     check_workers(spark)
-    known = None if streaming else BEGINNING
+    slots = Slots.numbered({"stream": pipeline}, key_groups)
+    known = None if streaming else {stage.step: BEGINNING for stage in pipeline.stages}
     parts = [
-        source.mapInArrow(RowStage(pipeline, number, key_groups, known), SPARK_SCHEMA)
+        source.mapInArrow(RowStage(pipeline, number, slots, known), SPARK_SCHEMA)
         for number, source in enumerate(sources)
     ]
     if streaming:
-        parts.append(heartbeat(spark, key_groups))
+        parts.append(heartbeat(spark, slots.count))
     rows = reduce(lambda one, other: one.union(other), parts)
-    for level in range(len(pipeline.stages)):
-        work = StageWork({"stream": pipeline}, key_groups, level, ended=not streaming and level == 0)
-        grouped = rows.groupBy("group")
-        if streaming:
-            rows = grouped.transformWithStateInPandas(StatefulStage(work), SPARK_SCHEMA, "Update", "None")
-        else:
-            rows = grouped.applyInArrow(group_turn(work), SPARK_SCHEMA)
-    schema = pipeline.schema if output == "results" else _late_schema(pipeline)
-    return _decoded(rows, "result" if output == "results" else "late", schema)
+
+    def work(level: int) -> StageWork:
+        return StageWork({"stream": pipeline}, key_groups, level, ended=not streaming, slots=slots)
+
+    rows = stateful(rows, {"stream": pipeline}, work, slots=slots, streaming=streaming)
+    if output == "late":
+        return _decoded(rows, ["late"], _late_schema(pipeline))
+    kinds = [output_kind(each.name, each.part) for each in pipeline.results_of("")]
+    return _decoded(rows, kinds, pipeline.schema)
 
 
 def _without_frame(entry: Any) -> Any:
@@ -123,8 +124,8 @@ class RowStage:
 
     pipeline: Pipeline
     number: int
-    groups: int
-    known: int | None
+    slots: Slots
+    known: dict[str, int] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn the rows of a task into exchange rows."""
@@ -137,17 +138,19 @@ class RowStage:
                 self.pipeline,
                 self.number,
                 Parts({_PARTITION: rows.select(pl.col(name).cast(kind) for name, kind in schema.items())}),
-                groups=self.groups,
-                watermark=self.known,
+                groups=self.slots.groups,
+                watermarks=self.known,
             )
-            seen = [[self.number, each.partition, each.observation] for each in taken.seen]
+            seen = [[each.input, each.partition, each.observation] for each in taken.seen]
             clock = {"seen": seen, "rows": rows.height}
             parcel = Parcel()
-            for group in range(self.groups):
-                parcel.add(group, "clock", json.dumps(clock).encode())
-                parcel.add_frames(group, "rows", [taken.rows[group]] if group in taken.rows else [])
-                parcel.add_frames(group, "partials", [taken.partials[group]] if group in taken.partials else [])
-            parcel.add_frames(0, "dismissed", [] if taken.dismissed is None else [taken.dismissed])
+            for group in range(self.slots.groups):
+                number, kind = self.slots.number("stream", taken.stage, group), rows_kind(taken.input)
+                parcel.add(number, "clock", json.dumps(clock).encode())
+                parcel.add_frames(number, kind, [taken.rows[group]] if group in taken.rows else [])
+                parcel.add_frames(number, "partials", [taken.partials[group]] if group in taken.partials else [])
+            first = self.slots.first(0)
+            parcel.add_frames(first, "dismissed", [] if taken.dismissed is None else [taken.dismissed])
             yield parcel.to_arrow()
 
 
@@ -156,7 +159,7 @@ def _late_schema(pipeline: Pipeline) -> pl.Schema:
     return pl.Schema({**dict(pipeline.stages[0].schema), **lateness})
 
 
-def _decoded(rows: DataFrame, kind: str, schema: pl.Schema) -> DataFrame:
+def _decoded(rows: DataFrame, kinds: list[str], schema: pl.Schema) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     casts: Any = {name: _SIGNED[of] for name, of in schema.items() if of in _SIGNED}
@@ -169,4 +172,4 @@ def _decoded(rows: DataFrame, kind: str, schema: pl.Schema) -> DataFrame:
                 yield from ready.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
 
     target = from_arrow_schema(shown.to_arrow(compat_level=pl.CompatLevel.oldest()).schema)
-    return rows.filter(rows["kind"] == kind).mapInArrow(decode, target)
+    return rows.filter(rows["kind"].isin(kinds)).mapInArrow(decode, target)

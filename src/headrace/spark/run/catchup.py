@@ -21,21 +21,18 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import polars as pl
-
-from headrace.engine import MemorySegments
 from headrace.errors import StateError
 from headrace.events import Codec
 from headrace.kafka.ranges import Range, shared_reader
-from headrace.spark.checkpoint.durable_files import make_directory, sync_file, write_durably
+from headrace.spark.checkpoint.durable_files import make_directory, write_durably
+from headrace.spark.checkpoint.saved_state import State, read_state, write_state
 from headrace.spark.output.delivery import author_name
 from headrace.spark.output.records import Writer
 from headrace.spark.output.sink import Author, make_sink
 from headrace.spark.run.isolation import Return
 from headrace.spark.source.arrow_stage import ArrowStage
-from headrace.spark.stages.partitioning import group_expression
-from headrace.spark.stages.stage_turn import StageWork
-from headrace.spark.state.compression import from_store
+from headrace.spark.stages.slots import Slots
+from headrace.spark.stages.stage_turn import run_levels
 from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
@@ -44,7 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from headrace.engine.limits import StateLimit
     from headrace.events import Encoding
@@ -57,35 +53,6 @@ log = logging.getLogger(__name__)
 
 #: Events of one step.
 STEP_EVENTS = 50_000
-_SCHEMA = pl.Schema({"level": pl.Int32, "group": pl.Int32, "name": pl.String, "value": pl.Binary})
-
-#: A job's state: by stage and key group, segments by name.
-State = dict[tuple[int, int], dict[str, bytes]]
-
-
-def saved_state(spark: SparkSession, checkpoint: Path, *, number: int, groups: int, levels: int) -> State:
-    """Read a job's state out of a query's checkpoint, as it was after the last batch that is done.
-
-    Args:
-        spark: A session; the query must not run.
-        checkpoint: The query's checkpoint.
-        number: The job's, in the order of the query's jobs.
-        groups: Key groups per job.
-        levels: How many stages the job has.
-    """
-    _ = spark.streams.active  # Spark's reader of state needs what comes up with the first query
-    state: State = {}
-    for level in range(levels):
-        reader = spark.read.format("statestore").option("stateVarName", "segments").option("operatorId", level)
-        rows = reader.load(str(checkpoint / "spark")).selectExpr(
-            f"{group_expression('key.group')} AS group", "user_map_key.name AS name", "user_map_value.value AS value"
-        )
-        first = number * groups
-        mine = rows.where(f"group >= {first} AND group < {first + groups}").toArrow()
-        columns = (mine.column(name).to_pylist() for name in ("group", "name", "value"))
-        for group, name, value in zip(*columns, strict=True):
-            state.setdefault((level, group - first), {})[name] = from_store(value)
-    return state
 
 
 def has_returned(state: State, stopped: StoppedJob) -> bool:
@@ -180,26 +147,22 @@ class CatchUp:
 
     def _worked(self, ranges: list[Range], state: State) -> dict[str, list[bytes]]:
         """Take the events of some ranges through all stages of the job, and give what left the last one, by kind."""
-        pipeline = self.job.pipeline
-        stage = ArrowStage({self.job.name: pipeline}, self.groups, Codec(types_of([self.job])), known={})
+        pipelines = {self.job.name: self.job.pipeline}
+        slots = Slots.numbered(pipelines, self.groups)
+        stage = ArrowStage(pipelines, self.groups, Codec(types_of([self.job])), known={}, slots=slots)
         rows = stage(shared_reader(self.connection).read(tuple(ranges), parts=stage.reads), None)
-        parcels = _by_group(rows)
-        for level in range(len(pipeline.stages)):
-            work = StageWork(
-                {self.job.name: pipeline}, self.groups, level, self.partitions, state_limit=self.state_limit
-            )
-            following: dict[int, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
-            for group in range(self.groups):
-                self._check_stop()
-                segments = MemorySegments(state.get((level, group)))
-                parcel = work.turn(group, parcels[group], segments)
-                state[level, group] = segments.content
-                for target, kind, body in zip(parcel.groups, parcel.kinds, parcel.bodies, strict=True):
-                    following[target][kind].append(body)
-            parcels = following
+        parcels = run_levels(
+            pipelines,
+            slots,
+            _by_group(rows),
+            state,
+            partitions=self.partitions,
+            state_limit=self.state_limit,
+            check=self._check_stop,
+        )
         bodies: dict[str, list[bytes]] = defaultdict(list)
-        for group in range(self.groups):
-            for kind, those in parcels[group].items():
+        for number in sorted(parcels):
+            for kind, those in parcels[number].items():
                 # What could not be read was written by the query, which read it for all jobs.
                 if kind not in ("time", "dead"):
                     bodies[kind] += those
@@ -217,10 +180,7 @@ class CatchUp:
             )
         for step in steps:
             if committed(step):
-                frame = pl.read_ipc(self.directory / f"{step}.arrow")
-                state: State = {}
-                for level, group, name, value in frame.iter_rows():
-                    state.setdefault((level, group), {})[name] = value
+                state = read_state(self.directory / f"{step}.arrow")
                 places = json.loads((self.directory / f"{step}.json").read_text("utf-8"))
                 whole = {topic: {int(n): int(at) for n, at in each.items()} for topic, each in places.items()}
                 return step, state, whole
@@ -230,9 +190,7 @@ class CatchUp:
 
     def _note(self, step: int, state: State, places: Places) -> None:
         make_directory(self.directory)
-        rows = [(*place, name, value) for place, parts in state.items() for name, value in parts.items()]
-        pl.DataFrame(rows, schema=_SCHEMA, orient="row").write_ipc(self.directory / f"{step}.arrow")
-        sync_file(self.directory / f"{step}.arrow")
+        write_state(self.directory / f"{step}.arrow", state)
         write_durably(self.directory / f"{step}.json", json.dumps(places))
         for old in (step - 2,):
             (self.directory / f"{old}.json").unlink(missing_ok=True)

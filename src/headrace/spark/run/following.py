@@ -17,6 +17,7 @@ from headrace.spark.run.batch import answers_of
 from headrace.spark.run.failure import explain_failure
 from headrace.spark.session.session import spark_settings, start_session
 from headrace.spark.stages.query import source_topics, streaming_query
+from headrace.spark.stages.slots import Slots
 from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
@@ -87,8 +88,10 @@ def follow(job: Job, options: FollowOptions, tell: Callable[[Answer], None], sto
                 partitions=partitions,
             )
 
+            slots = Slots.numbered({job.name: job.pipeline}, options.key_groups)
+
             def told(rows: DataFrame, _: int) -> None:
-                tell(answers_of(rows, [job], options.key_groups)[job.name])
+                tell(answers_of(rows, [job], slots)[job.name])
 
             writer = frame.writeStream.outputMode("update").foreachBatch(told)
             query = writer.option("checkpointLocation", str(home / "checkpoint")).start()

@@ -124,14 +124,14 @@ class Return:
     Args:
         batch: The first batch that it takes part in.
         mark: Names what it brings, so that it is unpacked once.
-        segments: Its state, by stage and key group.
-        gone: Names of segments that it no longer has, by stage and key group.
+        segments: Its state, by step and key group.
+        gone: Names of segments that it no longer has, by step and key group.
     """
 
     batch: int
     mark: str
-    segments: dict[tuple[int, int], dict[str, bytes]] = field(repr=False)
-    gone: dict[tuple[int, int], list[str]] = field(repr=False)
+    segments: dict[tuple[str, int], dict[str, bytes]] = field(repr=False)
+    gone: dict[tuple[str, int], list[str]] = field(repr=False)
 
 
 @dataclass(frozen=True)

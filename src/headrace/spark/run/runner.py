@@ -30,8 +30,10 @@ from headrace.spark.checkpoint.continuity import (
     refuse,
     remember_topics,
 )
-from headrace.spark.checkpoint.identity import claim
+from headrace.spark.checkpoint.identity import claim, note
+from headrace.spark.checkpoint.moving import batches_before, clear, complete, move, put_aside
 from headrace.spark.checkpoint.positions import Span
+from headrace.spark.checkpoint.saved_state import saved_state
 from headrace.spark.checkpoint.stale_checkpoint import (
     check_possible,
     find_ahead,
@@ -49,10 +51,11 @@ from headrace.spark.output.job_sinks import JobSinks
 from headrace.spark.output.records import Writer
 from headrace.spark.output.sink import TRANSACTION_BYTES
 from headrace.spark.run.batches import Batches
-from headrace.spark.run.catchup import CatchUp, CatchUpStopped, has_returned, saved_state
+from headrace.spark.run.catchup import CatchUp, CatchUpStopped, has_returned
+from headrace.spark.run.changes import JobChanges
 from headrace.spark.run.dead_letter_watch import DeadLetterWatch
 from headrace.spark.run.failure import disk_full, explain_failure, is_data_loss
-from headrace.spark.run.isolation import Attendance, StoppedJob, StoppedJobs
+from headrace.spark.run.isolation import Attendance, Return, StoppedJob, StoppedJobs
 from headrace.spark.run.progress import JobChange, RunEvent, StateChange
 from headrace.spark.run.rights import rights_of
 from headrace.spark.run.supervisor import Restarts, supervise
@@ -62,6 +65,7 @@ from headrace.spark.source.advice import Advice, AdviceFile
 from headrace.spark.source.backpressure import FIRST, RecordSizes, Throttle, bound_by_memory, byte_bound_by_memory
 from headrace.spark.source.batch_timing import Punctuality
 from headrace.spark.stages.query import source_topics, streaming_query
+from headrace.spark.stages.slots import Slots
 from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
@@ -79,7 +83,6 @@ if TYPE_CHECKING:
     from headrace.spark.checkpoint.identity import Identity
     from headrace.spark.checkpoint.positions import Position
     from headrace.spark.output.tokens import Token
-    from headrace.spark.run.isolation import Return
     from headrace.stream import Delivery, Job
 
 log = logging.getLogger(__name__)
@@ -243,15 +246,19 @@ class _Run:
             jobs,
             chosen=options.delivery,
             token=identity.token,
-            partitions=options.state_partitions,
+            # Those that the checkpoint had may have written apart.
+            partitions=max(options.state_partitions, identity.state_partitions),
             apart_rows=options.apart_rows,
             most=options.transaction_bytes,
             path=str(options.checkpoint.absolute()),
             fresh=options.fresh,
             take_over=options.take_over,
+            query=identity.query,
         )
         self._sinks = JobSinks(jobs, identity.token)
+        complete(options.checkpoint, identity)
         self._stops: list[Position] = []
+        self._whole: list[Position] = []
 
     def attempt(self) -> None:
         """Start the query and run it until it is stopped or fails; a job that keeps failing is left out."""
@@ -301,35 +308,69 @@ class _Run:
         finally:
             self._deliveries.close()
 
+    def _adapt(self, spark: SparkSession) -> None:
+        """Make the checkpoint one of these jobs: some may be new, others gone, and Spark's plan another one."""
+        options, identity = self._options, self._identity
+        progress = read_progress(options.checkpoint)
+        after = identity.fitted(self._jobs, state_partitions=options.state_partitions)
+        if progress is not None:
+            changes = JobChanges(identity, self._jobs, self._stopped, progress, self._deliveries)
+            changes.note(Topics(options.connection) if options.starting == "earliest" else None, self._report)
+            if after.moved != identity.moved:
+                changes.check_move(after)
+                self._report(StateChange("starting", "moving the saved state to another plan of stages"))
+                move(spark, options.checkpoint, identity, after, progress)
+        elif after.moved != identity.moved:
+            after = replace(after, moved=identity.moved)
+        if after != identity:
+            note(options.checkpoint, after)
+        self._identity = after
+
+    def _bring_in(self) -> None:
+        """Let the first batch after a move of the state bring it in."""
+        options, identity = self._options, self._identity
+        progress = read_progress(options.checkpoint)
+        if not identity.moved or progress is None:
+            return
+        stopped = self._stopped.read()
+        if progress.committed >= 0:
+            clear(options.checkpoint, identity, stopped)
+            return
+        for job in self._jobs:
+            if job.name not in stopped and job.name not in self._returning:
+                state = put_aside(options.checkpoint, identity, job.name)
+                self._returning[job.name] = Return(0, f"moved/{identity.moved}", state, {})
+        self._whole = []
+        if progress.planned is not None:
+            self._stops = [*self._stops, progress.planned]
+            self._whole = [progress.planned]
+
     def _catch_up(self, spark: SparkSession) -> None:
         """Let jobs that stopped in an earlier run take in what they have missed; who fails again stays out."""
-        options, names = self._options, [job.name for job in self._jobs]
+        options, jobs = self._options, {job.name: job for job in self._jobs}
         for name, stopped in self._stopped.read().items():
-            number = names.index(name)
-            job = self._jobs[number]
-            if job.sinks:
-                raise StateError(
-                    f"job {name!r} stopped in an earlier run and has to catch up, which it cannot do with sinks "
-                    f"besides Kafka ({', '.join(sink.text for sink in job.sinks)})",
-                    hint="Start it once without its sinks, until `headrace run` says that it has returned.",
-                )
-            state = saved_state(
-                spark,
-                options.checkpoint,
-                number=number,
-                groups=options.key_groups,
-                levels=len(job.pipeline.stages),
-            )
+            if name not in jobs:
+                continue  # it was taken out of the set, and may come back
+            job = jobs[name]
+            progress = read_progress(options.checkpoint)
+            begun = progress is not None and progress.committed >= 0
+            saved = saved_state(spark, options.checkpoint, self._identity, [name]) if begun else {}
+            state = saved.get(name) or put_aside(options.checkpoint, self._identity, name)
             if has_returned(state, stopped):
                 self._forget_stop(name)
                 continue
-            progress = read_progress(options.checkpoint)
             if progress is None:
                 continue
             batch, until, span = progress.committed + 1, progress.next, _planned(progress)
             if span is not None and self._deliveries.begun_without(batch, name, span):
                 # Spark will only repeat it for the state of those who took part, and for what is not out yet.
                 batch, until = batch + 1, span.end.offsets
+            if job.sinks:
+                raise StateError(
+                    f"job {name!r} stopped in an earlier run and has to catch up, which it cannot do with sinks "
+                    f"besides Kafka ({', '.join(sink.text for sink in job.sinks)}); why it stopped: {stopped.message}",
+                    hint="Start it once without its sinks, until `headrace run` says that it has returned.",
+                )
             self._report(JobChange(name, "catching_up", f"stopped since {stopped.since}"))
             topics = Topics(options.connection)
             try:
@@ -376,9 +417,11 @@ class _Run:
             self._fit()
             spark = self._session()
             if not self._caught_up:
+                self._adapt(spark)
                 self._catch_up(spark)
                 # Only now: what failed on the way is tried again before the query starts without what was missed.
                 self._caught_up = True
+            self._bring_in()
             self._query(spark)
         except CatchUpStopped:
             log.info("catching up was stopped; the next start goes on with it")
@@ -559,6 +602,8 @@ class _Run:
         advice.write(Advice(throttle.limit, most_bytes=most_bytes, record_bytes=dict(record_sizes.known)))
         attendance = Attendance(frozenset(self._absent), dict(self._returning))
         self._deliveries.attendance = attendance
+        slots = Slots.numbered({job.name: job.pipeline for job in self._jobs}, options.key_groups, self._identity.slots)
+        self._sinks.batches_before = batches_before(options.checkpoint)
         frame = streaming_query(
             spark,
             self._jobs,
@@ -571,15 +616,17 @@ class _Run:
             codec=codec,
             partitions={name: len(topics.held(name).partitions) for name in source_topics(self._jobs)},
             attendance=attendance,
+            slots=slots,
             stops=self._stops,
-            whole=[end for token in self._deliveries.tokens().values() if (end := token.part_end) is not None],
+            whole=self._whole
+            + [end for token in self._deliveries.tokens().values() if (end := token.part_end) is not None],
             state_limit=options.state_limit,
         )
         batches = Batches(
             spark,
             options.connection,
             [Writer(job, codec, options.encoding) for job in self._jobs],
-            options.key_groups,
+            slots,
             deliveries=self._deliveries,
             sinks=self._sinks,
             report=self._report,

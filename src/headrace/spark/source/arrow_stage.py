@@ -26,7 +26,8 @@ from headrace.formats.format import SKIPPED
 from headrace.formats.origin import labelled
 from headrace.kafka.ranges import CHUNK_BYTES
 from headrace.spark.run.isolation import Attendance, blamed
-from headrace.spark.source.exchange import Parcel
+from headrace.spark.source.exchange import Parcel, rows_kind
+from headrace.spark.stages.slots import Slots
 from headrace.stream.intake import ORIGINAL, Parts, take_in
 from headrace.stream.plan import TopicSource
 
@@ -36,10 +37,13 @@ if TYPE_CHECKING:
     from headrace.events import Codec
     from headrace.formats import Format, RecordPart
     from headrace.kafka.ranges import Chunk
+    from headrace.stream.intake import Intake
     from headrace.stream.pipeline import Pipeline
 
 #: The local property in which the driver tells tasks the watermarks after the batch before; see `watermarks_before`.
 WATERMARKS = "headrace.watermarks"
+#: Watermarks by job and step.
+Watermarks = dict[str, dict[str, int]]
 _BATCH_ID = "streaming.sql.batchId"
 
 #: Fewer rows than this are put together with those of other partitions: a call has a price of its own.
@@ -54,17 +58,20 @@ class ArrowStage:
 
     Args:
         pipelines: The jobs' pipelines, by name; the order numbers the jobs.
-        groups: Key groups per job.
+        groups: Key groups per step.
         codec: Reads Kafka values.
-        known: Each job's watermark before this batch, where it is known from the start; else the driver tells it.
+        known: The watermarks before this batch by job and step, where they are known from the start; else the driver
+            tells them.
         attendance: Which jobs take part.
+        slots: The numbers of the steps; counted through if not given.
     """
 
     pipelines: dict[str, Pipeline]
     groups: int
     codec: Codec
-    known: dict[str, int] | None = None
+    known: Watermarks | None = None
     attendance: Attendance = field(default_factory=Attendance)
+    slots: Slots | None = None
 
     def __call__(
         self,
@@ -91,14 +98,15 @@ class ArrowStage:
         for topic, those in _gathered(_measured(chunks, sizes)):
             dead += self._take(topic, those, loads, known)
         for job, load in loads.items():
-            load.seen += self._made_known(job, added)
+            for stage, seen in self._made_known(job, added):
+                load.seen[stage].append(seen)
         parcel = Parcel()
-        for number, job in enumerate(self.pipelines):
-            if job in loads:
-                loads[job].pack(parcel, number * self.groups, self.groups, now, steady)
-        parcel.add_frames(0, "dead", dead)
+        slots = self.slots or Slots.numbered(self.pipelines, self.groups)
+        for job, load in loads.items():
+            load.pack(parcel, job, self.pipelines[job], slots, now, steady)
+        parcel.add_frames(slots.first(0), "dead", dead)
         if sizes:
-            parcel.add(0, "sizes", json.dumps(sizes).encode())
+            parcel.add(slots.first(0), "sizes", json.dumps(sizes).encode())
         return parcel.to_arrow()
 
     def __post_init__(self) -> None:
@@ -106,9 +114,7 @@ class ArrowStage:
         for source in self._sources():
             self._columns(source.topic, self.pipelines)
 
-    def _take(
-        self, topic: str, chunks: list[Chunk], loads: dict[str, _Load], known: dict[str, int]
-    ) -> list[pl.DataFrame]:
+    def _take(self, topic: str, chunks: list[Chunk], loads: dict[str, _Load], known: Watermarks) -> list[pl.DataFrame]:
         columns, formats = self._columns(topic, loads), self._formats(topic, loads)
         if not columns and not formats:
             return []  # only jobs that are left out read it
@@ -146,12 +152,13 @@ class ArrowStage:
             parts[source.topic] = parts.get(source.topic, frozenset()) | source.format.reads
         return parts
 
-    def _made_known(self, job: str, added: Iterable[tuple[str, int]]) -> list[list[Any]]:
-        """Give an empty observation of each new partition to each input of a job that reads its topic."""
+    def _made_known(self, job: str, added: Iterable[tuple[str, int]]) -> list[tuple[int, list[Any]]]:
+        """Give an empty observation of each new partition to each stage of a job that reads its topic."""
+        pipeline = self.pipelines[job]
         return [
-            [number, f"{topic}/{partition}", {"rows": 0}]
+            (entry.stage, [pipeline.entries_of(entry.stage).index(number), f"{topic}/{partition}", {"rows": 0}])
             for topic, partition in added
-            for number, entry in enumerate(self.pipelines[job].entries)
+            for number, entry in enumerate(pipeline.entries)
             if isinstance(entry.source, TopicSource) and entry.source.topic == topic
         ]
 
@@ -196,7 +203,7 @@ class ArrowStage:
         return found
 
     def _feed(
-        self, topic: str, what: str | Format, rows: pl.DataFrame, loads: dict[str, _Load], known: dict[str, int]
+        self, topic: str, what: str | Format, rows: pl.DataFrame, loads: dict[str, _Load], known: Watermarks
     ) -> None:
         parts = Parts(_by_partition(topic, rows))
         for job, load in loads.items():
@@ -209,7 +216,7 @@ class ArrowStage:
                     and what in (source.type_name, source.format)
                 ):
                     with blamed(job), tallied(load.counts):
-                        taken = take_in(pipeline, number, parts, groups=self.groups, watermark=known.get(job))
+                        taken = take_in(pipeline, number, parts, groups=self.groups, watermarks=known.get(job))
                     load.add(taken, rows)
 
 
@@ -217,40 +224,49 @@ class ArrowStage:
 class _Load:
     """What one task has for one job."""
 
-    rows: dict[int, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
-    partials: dict[int, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
+    #: By stage, input and key group.
+    rows: dict[tuple[int, int, int], list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
+    #: By stage and key group.
+    partials: dict[tuple[int, int], list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     dismissed: list[pl.DataFrame] = field(default_factory=list)
-    seen: list[list[Any]] = field(default_factory=list)
+    #: By stage.
+    seen: dict[int, list[list[Any]]] = field(default_factory=lambda: defaultdict(list))
     counts: dict[str, int] = field(default_factory=dict)
     count: int = 0
     newest_ingestion: int | None = None
 
-    def add(self, taken: Any, rows: pl.DataFrame) -> None:
+    def add(self, taken: Intake, rows: pl.DataFrame) -> None:
         for group, frame in taken.rows.items():
-            self.rows[group].append(frame)
+            self.rows[taken.stage, taken.input, group].append(frame)
         for group, frame in taken.partials.items():
-            self.partials[group].append(frame)
+            self.partials[taken.stage, group].append(frame)
         if taken.dismissed is not None:
             self.dismissed.append(taken.dismissed)
-        self.seen += [[each.input, each.partition, each.observation] for each in taken.seen]
+        self.seen[taken.stage] += [[each.input, each.partition, each.observation] for each in taken.seen]
         self.count += rows.height
         newest = rows.get_column(INGESTION_TIME).to_physical().max()
         if newest is not None:
             self.newest_ingestion = max(self.newest_ingestion or 0, int(newest))  # type: ignore[arg-type]
 
-    def pack(self, parcel: Parcel, first: int, groups: int, now: int | None, steady: int | None) -> None:
-        clock = {
-            "seen": self.seen,
-            "now": now,
-            "steady": steady,
-            "rows": self.count,
-            "newest_ingestion": self.newest_ingestion,
-        }
-        body = json.dumps(clock, separators=(",", ":")).encode()
-        for group in range(groups):
-            parcel.add(first + group, "clock", body)
-            parcel.add_frames(first + group, "rows", self.rows[group])
-            parcel.add_frames(first + group, "partials", self.partials[group])
+    def pack(
+        self, parcel: Parcel, job: str, pipeline: Pipeline, slots: Slots, now: int | None, steady: int | None
+    ) -> None:
+        for stage in dict.fromkeys(entry.stage for entry in pipeline.entries):
+            clock = {
+                "seen": self.seen[stage],
+                "now": now,
+                "steady": steady,
+                "rows": self.count,
+                "newest_ingestion": self.newest_ingestion,
+            }
+            body = json.dumps(clock, separators=(",", ":")).encode()
+            for group in range(slots.groups):
+                number = slots.number(job, stage, group)
+                parcel.add(number, "clock", body)
+                for place in range(len(pipeline.stages[stage].inputs)):
+                    parcel.add_frames(number, rows_kind(place), self.rows[stage, place, group])
+                parcel.add_frames(number, "partials", self.partials[stage, group])
+        first = slots.number(job, 0, 0)
         parcel.add_frames(first, "dismissed", self.dismissed)
         parcel.add_counts(first, self.counts)
 
@@ -330,8 +346,8 @@ def _by_partition(topic: str, rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     return {name: pl.concat(parts) for name, parts in found.items()}
 
 
-def watermarks_before() -> dict[str, int]:
-    """Tell each job's watermark after the batch before this one, where the driver could say it.
+def watermarks_before() -> Watermarks:
+    """Tell the watermarks after the batch before this one, by job and step, where the driver could say it.
 
     The driver sets the property after each batch on the thread that runs the query, and Spark hands a thread's
     properties to the tasks it starts. After a restart, or where the number of the batch does not follow, there is
@@ -347,5 +363,5 @@ def watermarks_before() -> dict[str, int]:
     record = json.loads(told)
     if record["batch"] + 1 != int(number):
         return {}
-    watermarks: dict[str, int] = record["watermarks"]
+    watermarks: Watermarks = record["watermarks"]
     return watermarks

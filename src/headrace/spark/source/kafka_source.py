@@ -139,8 +139,7 @@ class KafkaStreamReader(DataSourceStreamReader):
         """Tell where a query without a checkpoint begins; the same again when it is asked again."""
         path = self._plan.beginning
         if path is not None and path.exists():
-            noted: dict[str, Any] = json.loads(path.read_text())
-            return noted
+            return Position.from_dict(json.loads(path.read_text("utf-8"))).to_dict()
         first: dict[str, Any] = {"offsets": _by_topic(self._first()), "now": _now()}
         if path is not None:
             write_durably(path, json.dumps(first))
@@ -176,7 +175,7 @@ class KafkaStreamReader(DataSourceStreamReader):
 
         It has the times of the stop, not of now: no window may end earlier than it did when its results went out.
         """
-        self._check(begin, self._log.ends(self._places))
+        self._check(begin, self._log.ends(self._places) | self._unread(begin))
         # Partitions that were added later are not made known yet: they would hold the watermark back.
         known = _flat(start["offsets"])
         places = dict.fromkeys([*known, *((topic, partition) for topic, partition, _ in stop.places())])
@@ -222,6 +221,10 @@ class KafkaStreamReader(DataSourceStreamReader):
         begin = _flat(start["offsets"])
         # A partition that was added since then begins at its beginning.
         return {place: begin.get(place, 0) for place in dict.fromkeys([*begin, *self._places])}
+
+    def _unread(self, begin: dict[Place, int]) -> dict[Place, int]:
+        """Tell the offsets of topics that are not read now: only jobs read them that may come back."""
+        return {place: offset for place, offset in begin.items() if place[0] not in self._plan.topics}
 
     def _bounded(self, begin: dict[Place, int], ends: dict[Place, int], advice: Advice) -> dict[Place, int]:
         """Bound a batch by events and bytes.
@@ -305,7 +308,7 @@ class KafkaStreamReader(DataSourceStreamReader):
     def _wait_for_more(self, begin: dict[Place, int], start: dict[str, Any]) -> dict[Place, int]:
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
-            ends = self._log.ends(self._places)
+            ends = self._log.ends(self._places) | self._unread(begin)
             self._check(begin, ends)
             moment = time.monotonic()
             _, steady = self._times(start, moment)

@@ -10,11 +10,12 @@ from headrace.spark.source.exchange import SPARK_SCHEMA
 from headrace.spark.source.kafka_source import KafkaPlan, stream_rows
 from headrace.spark.stages.partitioning import spread_expression
 from headrace.spark.stages.shipping import Packed
-from headrace.spark.stages.stage_turn import StageWork
+from headrace.spark.stages.slots import Slots
+from headrace.spark.stages.stage_turn import StageWork, group_turn
 from headrace.spark.stages.stateful_stage import StatefulStage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.spark.source.advice import AdviceFile
     from headrace.spark.source.kafka_source import Starting
     from headrace.stream import Job
+    from headrace.stream.pipeline import Pipeline
 
 
 def source_topics(jobs: Sequence[Job]) -> tuple[str, ...]:
@@ -34,7 +36,7 @@ def source_topics(jobs: Sequence[Job]) -> tuple[str, ...]:
 
 
 def heartbeat(spark: SparkSession, groups: int) -> DataFrame:
-    """Once a second, tell every key group the time.
+    """Once a second, tell every key group of every step the time.
 
     The rate source writes what it said into the query's offsets, so a batch that is repeated after a crash hears the
     same time again.
@@ -52,24 +54,33 @@ def heartbeat(spark: SparkSession, groups: int) -> DataFrame:
 
 def stateful(
     rows: DataFrame,
-    jobs: Sequence[Job],
+    pipelines: Mapping[str, Pipeline],
+    work: Callable[[int], StageWork],
     *,
-    groups: int,
-    partitions: dict[str, int] | None = None,
-    attendance: Attendance | None = None,
-    state_limit: StateLimit | None = None,
+    slots: Slots,
+    streaming: bool,
 ) -> DataFrame:
-    """Chain as many stateful stages as the longest job has."""
-    pipelines = {job.name: job.pipeline for job in jobs}
+    """Chain the levels of some jobs: the one loop of all that runs on Spark.
+
+    Args:
+        rows: Exchange rows.
+        pipelines: The jobs' pipelines, by name.
+        work: Makes the work of a level.
+        slots: The numbers of the steps.
+        streaming: Keep state in Spark's state store; else every key group has one turn, with state that nobody keeps.
+    """
+    levels = max(pipeline.levels for pipeline in pipelines.values())
+    if not streaming:
+        for level in range(levels):
+            rows = rows.groupBy("group").applyInArrow(group_turn(work(level)), SPARK_SCHEMA)
+        return rows
     state_partitions = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    key = f"{spread_expression(groups * len(jobs), state_partitions)} AS group"
-    for level in range(max(len(pipeline.stages) for pipeline in pipelines.values())):
-        work = StageWork(pipelines, groups, level, partitions, attendance=attendance, state_limit=state_limit)
-        stage = StatefulStage(work)
+    key = f"{spread_expression(slots.count, state_partitions)} AS group"
+    for level in range(levels):
         rows = (
             rows.selectExpr(key, "kind", "body")
             .groupBy("group")
-            .transformWithStateInPandas(stage, SPARK_SCHEMA, "Update", "None")
+            .transformWithStateInPandas(StatefulStage(work(level)), SPARK_SCHEMA, "Update", "None")
         )
     return rows
 
@@ -90,6 +101,7 @@ def streaming_query(
     stops: Sequence[Position] = (),
     whole: Sequence[Position] = (),
     state_limit: StateLimit | None = None,
+    slots: Slots | None = None,
 ) -> DataFrame:
     """Put the whole plan together for a stream.
 
@@ -97,7 +109,7 @@ def streaming_query(
         spark: The session.
         jobs: What to run.
         connection: The Kafka to read from.
-        groups: Key groups per job.
+        groups: Key groups per step.
         codec: Reads Kafka values.
         partitions: How many partitions each source topic has.
         starting: Where to begin without a checkpoint; a number is a time in microseconds.
@@ -108,12 +120,15 @@ def streaming_query(
         stops: Where results are out beyond the checkpoint: batches end exactly there.
         whole: Those of the stops whose batch must come again in one piece, since a part of it is out.
         state_limit: How much state each stateful step of a job may keep.
+        slots: The numbers of the steps; counted through if not given.
     """
     present = attendance or Attendance()
+    pipelines = {job.name: job.pipeline for job in jobs}
+    numbers = slots or Slots.numbered(pipelines, groups)
     plan = KafkaPlan(
         connection,
         source_topics(jobs),
-        Packed.of(ArrowStage({job.name: job.pipeline for job in jobs}, groups, codec, attendance=present)),
+        Packed.of(ArrowStage(pipelines, groups, codec, attendance=present, slots=numbers)),
         tasks=spark.sparkContext.defaultParallelism,
         starting=starting,
         beginning=beginning,
@@ -122,11 +137,10 @@ def streaming_query(
         stops=tuple(stops),
         whole=tuple(whole),
     )
-    return stateful(
-        stream_rows(spark, plan),
-        jobs,
-        groups=groups,
-        partitions=partitions,
-        attendance=present,
-        state_limit=state_limit,
-    )
+
+    def work(level: int) -> StageWork:
+        return StageWork(
+            pipelines, groups, level, partitions, attendance=present, state_limit=state_limit, slots=numbers
+        )
+
+    return stateful(stream_rows(spark, plan), pipelines, work, slots=numbers, streaming=True)
