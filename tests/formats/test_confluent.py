@@ -295,14 +295,14 @@ def test_crowds_of_made_up_schemas_cost_a_bounded_number_of_questions(
         (b'{"schema": 7}', 0, "is no schema registry"),
         (b"[]", 0, "is no schema registry"),
         (b'"' + b"x" * 17_000_000 + b'"', 0, "more than 16 MiB"),
-        (b" " * 1_000, 0.02, "is not complete after 0.1 s"),
+        (b" " * 1_000, 0.1, "ReadTimeout"),
     ],
 )
 def test_strange_answers_of_a_registry_are_errors_that_name_it(
     registry: Registry, content: bytes, pause: float, complaint: str
 ) -> None:
     registry.strange["/schemas/ids/1"] = (content, pause)
-    hasty = SchemaRegistry(registry.url, attempts=2, timeout=0.1 if pause else 10)
+    hasty = SchemaRegistry(registry.url, attempts=1, timeout=1 if pause else 10)
     with pytest.raises(RegistryError, match=complaint):
         hasty.client.schema(1)
     hasty.client._connection.close()
