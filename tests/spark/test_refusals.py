@@ -99,22 +99,41 @@ class TestCheckpoint:
         ):
             pass
 
-    @pytest.mark.parametrize(
-        ("jobs", "groups", "words"),
-        [
-            (["other"], 4, "is of refused, and none of them is run now, but other"),
-            (["refused"], 8, "was made for 4 key groups, and there are 8 now"),
-        ],
-    )
-    def test_one_that_was_made_for_something_else_is_refused(
-        self, tmp_path: Path, jobs: list[str], groups: int, words: str
-    ) -> None:
+    def test_one_that_was_made_for_something_else_is_refused(self, tmp_path: Path) -> None:
         with self._claim(tmp_path / "c"):
             pass
-        with pytest.raises(StateError) as caught, self._claim(tmp_path / "c", *jobs, groups=groups):
+        with pytest.raises(StateError) as caught, self._claim(tmp_path / "c", "other"):
             pass
-        assert words in str(caught.value)
+        assert "is of refused, and none of them is run now, but other" in str(caught.value)
         assert "--fresh" in caught.value.hint
+
+    def test_another_number_of_key_groups_moves_the_state(self, tmp_path: Path) -> None:
+        with self._claim(tmp_path / "c", "a"):
+            pass
+        with self._claim(tmp_path / "c", "a", groups=8) as identity:
+            after = identity.fitted([job("a")], state_partitions=2, key_groups=8)
+        assert after.moved
+        assert (after.key_groups, after.slots) == (8, identity.slots)
+        assert identity.kept_slots(after) == {("a", "aggregate-by-line")}
+
+    def test_a_step_that_is_reset_gets_another_slot_and_one_that_is_gone_is_dropped(self, tmp_path: Path) -> None:
+        two = Job("a", job("a").stream.key_by("line").window(tumbling("1min")).aggregate(m=count()).named("second"))
+        with claim(tmp_path / "c", [two], key_groups=4, state_partitions=2, fresh=False) as identity:
+            pass
+        after = identity.fitted([two], state_partitions=2, reset=["second"])
+        assert after.moved
+        assert identity.kept_slots(after) == {("a", "aggregate-by-line")}
+        assert after.slots["a", "second"] > max(identity.slots.values())
+        with self._claim(tmp_path / "c", "a") as again:
+            assert [each.step for each in again.dropped([job("a")], ())] == ["second"]
+            fewer = again.fitted([job("a")], state_partitions=2)
+        assert fewer.moved
+        assert list(fewer.slots) == [("a", "aggregate-by-line")]
+        with (
+            pytest.raises(StateError, match="has no state of 'third', which is to be reset"),
+            claim(tmp_path / "c", [two], key_groups=4, state_partitions=2, fresh=False, reset=["third"]),
+        ):
+            pass
 
     def test_steps_keep_their_slots_whatever_the_order_and_whoever_comes(self, tmp_path: Path) -> None:
         with self._claim(tmp_path / "c", "b", "c") as first:
@@ -153,6 +172,10 @@ class TestCheckpoint:
         ):
             pass
         assert ".named(" in caught.value.hint
+        assert "--reset-step aggregate-by-line" in caught.value.hint
+        reset = {"reset": ["aggregate-by-line"]}
+        with claim(tmp_path / "c", [renamed], key_groups=4, state_partitions=2, fresh=False, **reset) as identity:
+            assert list(identity.fitted([renamed], state_partitions=2, **reset).slots.values()) == [1]
 
     def test_one_of_an_earlier_layout_is_refused_with_what_to_do(self, tmp_path: Path) -> None:
         (tmp_path / "c").mkdir()

@@ -16,6 +16,7 @@ from headrace.extras import require
 EXTRAS: dict[str, tuple[str, ...]] = {
     "dev": ("dashboard", "spark"),
     "run": ("spark",),
+    "stop": ("spark",),
     "dashboard": ("dashboard",),
     "ingest": ("ingest",),
     "record": ("ingest",),

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -158,6 +159,22 @@ def run_in_thread(work: Any, stop: Stop) -> None:
         raise problems[0]
 
 
+def _renamed(jobs: Sequence[Job], name: str | None, topic: str | None) -> Job:
+    """Give a job another name and result topic, so that it can run beside itself."""
+    if name is None or len(jobs) != 1:
+        raise UsageError(
+            "--as NAME gives one job another name, and --to its result topic",
+            hint="Write: headrace run JOB --as NAME [--to TOPIC] [--from-savepoint SAVEPOINT].",
+        )
+    job = jobs[0]
+    if job.sinks:
+        raise UsageError(
+            f"{job.name} writes to {', '.join(sink.text for sink in job.sinks)} as well, where both would write",
+            hint="Take the sinks out of the job that goes on beside it.",
+        )
+    return replace(job, name=name, result_topic=topic or f"analytics.{name}")
+
+
 def _watch(settings: Settings, words: Sequence[str]) -> None:
     """Run the same command line without `--watch` in a child, and start it again when a file changes."""
     from headrace.cli.watching import FileWatch, run_again
@@ -210,6 +227,33 @@ def run(
             "--take-over", help="Write results that another checkpoint has written so far; its query is stopped."
         ),
     ] = False,
+    from_savepoint: Annotated[
+        str | None,
+        typer.Option(
+            "--from-savepoint",
+            metavar="NAME",
+            help="Begin with the state of a savepoint: its name, path or URL.",
+            show_default=False,
+        ),
+    ] = None,
+    other_name: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="NAME", help="Run the one job under another name, beside itself.", show_default=False
+        ),
+    ] = None,
+    other_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="TOPIC", help="With --as: write its results there; analytics.NAME.", show_default=False
+        ),
+    ] = None,
+    reset_step: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reset-step", metavar="STEP", help="Forget the state of a step; may be repeated.", show_default=False
+        ),
+    ] = None,
     begin: Annotated[
         Start, typer.Option("--from", help="Where to begin without a checkpoint: at the start of the topics, or now.")
     ] = Start.START,
@@ -232,6 +276,9 @@ def run(
         listed = ", ".join(known.jobs) or "none"
         raise UsageError("name the jobs to run, or give --all", hint=f"Jobs: {listed}. See `headrace jobs`.")
     chosen = known.every() if every else known.find(names or [])
+    original = chosen[0].name if chosen else ""
+    if other_name is not None or other_topic is not None:
+        chosen = [_renamed(chosen, other_name, other_topic)]
     connection = connect(settings)
 
     from headrace.dev import find_java
@@ -250,6 +297,15 @@ def run(
     check_rights(connection, needed)
     # Where nothing is missing, nothing is asked for: whoever runs a job need not be allowed to make topics.
     ensure_topics(Topics(connection), chosen, known.things("topics"))
+    restore = None
+    if from_savepoint is not None:
+        from headrace.cli.savepoint import savepoint_at
+        from headrace.savepoints import read_savepoint
+        from headrace.spark.checkpoint.savepoints import Fork, restorer
+
+        place = savepoint_at(settings, from_savepoint)
+        fork = None if other_name is None else Fork(original, other_name)
+        restore = restorer(lambda: read_savepoint(place), fork)
     options = RunOptions(
         connection=connection,
         master=settings.spark.master,
@@ -271,6 +327,8 @@ def run(
         accept_loss=accept_loss,
         accept_old_checkpoint=accept_old_checkpoint,
         take_over=take_over,
+        reset_steps=tuple(reset_step or ()),
+        restore=restore,
         python=settings.spark.executor_python or None,
         ship=settings.paths.home / "environment" if settings.spark.ship_environment else None,
         settings=read_conf(settings.spark.conf) if settings.spark.conf is not None else {},

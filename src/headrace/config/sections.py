@@ -215,20 +215,27 @@ class SparkSettings(Section):
     )
     key_groups: Annotated[int, Number] = setting(
         2,
-        "Units of state and parallelism of a job; each costs time in every batch. Fixed once a checkpoint exists.",
+        "Units of state and parallelism of a job; each costs time in every batch. Another number spreads the state of "
+        "a checkpoint anew at the next start.",
         "a whole number from 1 to 4096",
         ge=1,
         le=4096,
     )
     state_partitions: Annotated[int, Number] = setting(
         2,
-        "Spark partitions that share the key groups: as many as you have cores. Fixed once a checkpoint exists.",
+        "Spark partitions that share the key groups: as many as you have cores. Another number moves the state at the "
+        "next start.",
         "a whole number from 1 to 1024, and not more than spark.key_groups",
         ge=1,
         le=1024,
     )
     checkpoint_directory: Path | None = setting(
         None, "Where jobs keep offsets and state; `checkpoints` in paths.home if not set.", "a directory"
+    )
+    savepoints: str | None = setting(
+        None,
+        "Where savepoints are kept; `savepoints` in paths.home if not set.",
+        "a directory, or a URL such as s3://bucket/savepoints",
     )
     max_events_per_batch: Annotated[int, Number] | None = setting(
         None,

@@ -204,6 +204,11 @@ class Settings(BaseModel):
         return self.spark.checkpoint_directory or self.paths.home / "checkpoints"
 
     @property
+    def savepoint_place(self) -> str:
+        """Where savepoints are kept: a directory or a URL."""
+        return self.spark.savepoints or str(self.paths.home / "savepoints")
+
+    @property
     def log_directory(self) -> Path:
         """Where broker, simulator and jobs write their logs."""
         return self.paths.home / "logs"

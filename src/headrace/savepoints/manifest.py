@@ -70,6 +70,7 @@ class Manifest:
         query: The name of the query that it was taken from.
         checkpoint: Names the checkpoint that it was taken from (the token of its commits).
         key_groups: Key groups per step in that checkpoint.
+        state_partitions: Spark's state partitions in that checkpoint.
         batches: How many batches were done.
         position: Up to where events are in the state: `offsets` by topic and partition, the time `now`.
         planned: The end of a batch that was planned and is not in the state; None where there was none.
@@ -84,6 +85,7 @@ class Manifest:
     query: str = ""
     checkpoint: str = ""
     key_groups: int = 1
+    state_partitions: int = 0
     batches: int = 0
     position: dict[str, Any] = field(default_factory=dict)
     planned: dict[str, Any] | None = None

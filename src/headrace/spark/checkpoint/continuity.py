@@ -147,7 +147,7 @@ def check_sources(checkpoint: Path, sources: Mapping[str, Sequence[str]]) -> Non
     progress = read_progress(checkpoint)
     if progress is None:
         return
-    noted = _noted_sources(checkpoint)
+    noted = noted_sources(checkpoint)
     if not noted:  # an earlier version: only the topics of all jobs together are known
         sources, noted = {"": sorted({*chain(*sources.values())})}, {"": list(progress.next)}
     for job, names in sources.items():
@@ -189,7 +189,7 @@ def find_gaps(checkpoint: Path, topics: Topics, names: Sequence[str]) -> list[Ga
     progress = read_progress(checkpoint)
     if progress is None:
         return []
-    known, current = _known_ids(checkpoint), topics.ids(names)
+    known, current = noted_topics(checkpoint), topics.ids(names)
     gaps = []
     for name in names:
         renewed = name in known and known[name] != current[name]
@@ -275,19 +275,26 @@ def remember_topics(checkpoint: Path, topics: Topics, sources: Mapping[str, Sequ
     ids = topics.ids(sorted({*chain(*sources.values())}))
     # What jobs have read that are not run now is kept: they may come back.
     told = {
-        "topics": {**_known_ids(checkpoint), **ids},
-        "jobs": {**_noted_sources(checkpoint), **{job: sorted(names) for job, names in sources.items()}},
+        "topics": {**noted_topics(checkpoint), **ids},
+        "jobs": {**noted_sources(checkpoint), **{job: sorted(names) for job, names in sources.items()}},
     }
     if _remembered(checkpoint) != told:
         write_durably(checkpoint / _FILE, json.dumps(told, indent=2) + "\n")
 
 
-def _known_ids(checkpoint: Path) -> dict[str, str]:
+def write_topics(checkpoint: Path, ids: Mapping[str, str], sources: Mapping[str, Sequence[str]]) -> None:
+    """Note the topics of a checkpoint that is made anew, and which job reads which."""
+    told = {"topics": dict(ids), "jobs": {job: sorted(names) for job, names in sources.items()}}
+    write_durably(checkpoint / _FILE, json.dumps(told, indent=2) + "\n")
+
+
+def noted_topics(checkpoint: Path) -> dict[str, str]:
+    """Tell Kafka's identities of the topics that a checkpoint has read, by name."""
     known: dict[str, str] = _remembered(checkpoint).get("topics", {})
     return known
 
 
-def _noted_sources(checkpoint: Path) -> dict[str, list[str]]:
+def noted_sources(checkpoint: Path) -> dict[str, list[str]]:
     """Tell the topics that each job has read; empty where an earlier version did not note them."""
     noted: dict[str, list[str]] = _remembered(checkpoint).get("jobs", {})
     return noted

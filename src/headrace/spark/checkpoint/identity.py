@@ -21,12 +21,13 @@ from headrace.errors import EnvironmentProblem, StateError
 from headrace.savepoints.durable_files import make_directory, write_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from headrace.stream import Job
 
-_FILE = "headrace.json"
+#: The file that says what a checkpoint holds.
+FILE = "headrace.json"
 _VERSION = 3
 
 
@@ -88,29 +89,64 @@ class Identity:
         empty = cls(uuid.uuid4().hex, names, key_groups, state_partitions, 0, ())
         return replace(empty, steps=_steps(empty, jobs), levels=_levels(jobs))
 
-    def fitted(self, jobs: Sequence[Job], *, state_partitions: int) -> Identity:
+    def fitted(
+        self,
+        jobs: Sequence[Job],
+        *,
+        state_partitions: int,
+        key_groups: int | None = None,
+        reset: Collection[str] = (),
+    ) -> Identity:
         """Tell what the checkpoint is to hold for these jobs from now on.
 
-        Where Spark's plan has another shape than before, it is marked with another move.
+        Where Spark's plan has another shape than before, or state is dropped or spread anew, it is marked with another
+        move.
+
+        Args:
+            jobs: What is to run.
+            state_partitions: Spark's state partitions.
+            key_groups: Key groups per step; as before if not given.
+            reset: Names of steps that begin without state.
         """
-        steps, levels = _steps(self, jobs), _levels(jobs)
+        groups = self.key_groups if key_groups is None else key_groups
+        dropped = {(each.job, each.step) for each in self.dropped(jobs, reset)}
+        steps, levels = _steps(self, jobs, dropped), _levels(jobs)
         before = {(each.job, each.step): each.level for each in self.steps}
         changed = [each for each in steps if before.get((each.job, each.step), -1) not in (-1, each.level)]
-        moves = bool(changed) or levels != self.levels or state_partitions != self.state_partitions
-        if not moves:
+        shape = (levels, state_partitions, groups)
+        if not changed and not dropped and shape == (self.levels, self.state_partitions, self.key_groups):
             return replace(self, steps=steps)
         running = {job.name for job in jobs}
-        steps = tuple(each if each.job in running else replace(each, level=-1) for each in steps)
-        return replace(self, steps=steps, levels=levels, state_partitions=state_partitions, moved=uuid.uuid4().hex)
+        return replace(
+            self,
+            steps=tuple(each if each.job in running else replace(each, level=-1) for each in steps),
+            levels=levels,
+            state_partitions=state_partitions,
+            key_groups=groups,
+            moved=uuid.uuid4().hex,
+        )
+
+    def dropped(self, jobs: Sequence[Job], reset: Collection[str]) -> tuple[StepSlot, ...]:
+        """Tell the steps whose state is forgotten: those that their job no longer has, and those that are reset."""
+        steps = {job.name: job.steps for job in jobs}
+        return tuple(
+            each
+            for each in self.steps
+            if each.job in steps and (each.step not in steps[each.job] or each.step in reset)
+        )
+
+    def kept_slots(self, after: Identity) -> set[tuple[str, str]]:
+        """Tell the steps, by job and name, whose state is carried over to what is held afterwards."""
+        return {place for place, slot in self.slots.items() if after.slots.get(place) == slot}
 
 
 def _levels(jobs: Sequence[Job]) -> int:
     return max(job.pipeline.levels for job in jobs)
 
 
-def _steps(identity: Identity, jobs: Sequence[Job]) -> tuple[StepSlot, ...]:
-    """Give the steps of jobs their slots; those that are known keep theirs."""
-    known = {(each.job, each.step): each for each in identity.steps}
+def _steps(identity: Identity, jobs: Sequence[Job], dropped: Collection[tuple[str, str]] = ()) -> tuple[StepSlot, ...]:
+    """Give the steps of jobs their slots; those that are known keep theirs, unless their state is dropped."""
+    known = {place: each for each in identity.steps if (place := (each.job, each.step)) not in dropped}
     following = 1 + max((each.slot for each in identity.steps), default=-1)
     for job in jobs:
         for stage in job.pipeline.stages:
@@ -125,12 +161,19 @@ def _steps(identity: Identity, jobs: Sequence[Job]) -> tuple[StepSlot, ...]:
 
 def note(checkpoint: Path, identity: Identity) -> None:
     """Write what a checkpoint holds."""
-    write_durably(checkpoint / _FILE, json.dumps(asdict(identity), indent=2) + "\n")
+    write_durably(checkpoint / FILE, json.dumps(asdict(identity), indent=2) + "\n")
 
 
 @contextmanager
 def claim(
-    checkpoint: Path, jobs: Sequence[Job], *, key_groups: int, state_partitions: int, fresh: bool
+    checkpoint: Path,
+    jobs: Sequence[Job],
+    *,
+    key_groups: int,
+    state_partitions: int,
+    fresh: bool,
+    reset: Collection[str] = (),
+    restore: Callable[[Path], None] | None = None,
 ) -> Iterator[Identity]:
     """Hold a checkpoint for these jobs, or make it; nobody else on this machine can hold it meanwhile.
 
@@ -142,19 +185,32 @@ def claim(
         key_groups: Key groups per job.
         state_partitions: Spark's state partitions.
         fresh: Forget what is there.
+        reset: Names of steps that begin without state.
+        restore: Fills the directory of a new checkpoint; refuses to where there is one already.
     """
-    with _locked(checkpoint):
-        yield _open(checkpoint, jobs, key_groups, state_partitions, fresh=fresh)
+    with locked(checkpoint):
+        yield _open(checkpoint, jobs, key_groups, state_partitions, fresh=fresh, reset=reset, restore=restore)
 
 
-def _open(checkpoint: Path, jobs: Sequence[Job], key_groups: int, state_partitions: int, *, fresh: bool) -> Identity:
+def _open(
+    checkpoint: Path,
+    jobs: Sequence[Job],
+    key_groups: int,
+    state_partitions: int,
+    *,
+    fresh: bool,
+    reset: Collection[str],
+    restore: Callable[[Path], None] | None,
+) -> Identity:
     try:
         if fresh and checkpoint.exists():
             shutil.rmtree(checkpoint)
         make_directory(checkpoint)
-        path = checkpoint / _FILE
+        path = checkpoint / FILE
+        if restore is not None:
+            restore(checkpoint)
         if path.exists():
-            return _check(path, jobs, key_groups)
+            return _check(path, jobs, reset)
         identity = Identity.fresh(jobs, key_groups=key_groups, state_partitions=state_partitions)
         note(checkpoint, identity)
     except OSError as problem:
@@ -164,8 +220,21 @@ def _open(checkpoint: Path, jobs: Sequence[Job], key_groups: int, state_partitio
     return identity
 
 
+def is_in_use(checkpoint: Path) -> bool:
+    """Tell whether a process of this machine holds a checkpoint."""
+    path = checkpoint.with_name(f"{checkpoint.name}.lock")
+    if not path.exists():
+        return False
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 @contextmanager
-def _locked(checkpoint: Path) -> Iterator[None]:
+def locked(checkpoint: Path) -> Iterator[None]:
     """Hold the lock of a checkpoint; the system lets go of it when the process ends, however it ends."""
     path = checkpoint.with_name(f"{checkpoint.name}.lock")
     try:
@@ -196,14 +265,8 @@ def _unusable(checkpoint: Path, problem: OSError) -> EnvironmentProblem:
     )
 
 
-def _check(path: Path, jobs: Sequence[Job], key_groups: int) -> Identity:
+def _check(path: Path, jobs: Sequence[Job], reset: Collection[str]) -> Identity:
     found = read_identity(path)
-    if found.key_groups != key_groups:
-        raise StateError(
-            f"the checkpoint {path.parent} was made for {found.key_groups} key groups, and there are {key_groups} now",
-            hint=f"Keys are spread over key groups for good: run it with --set spark.key_groups={found.key_groups}, "
-            "start afresh (--fresh), or name another checkpoint directory.",
-        )
     names = [job.name for job in jobs]
     if not {*names} & {*found.jobs}:
         raise StateError(
@@ -212,19 +275,38 @@ def _check(path: Path, jobs: Sequence[Job], key_groups: int) -> Identity:
             hint="Jobs may be added to those of a checkpoint and taken out, not all at once: name another checkpoint "
             "directory, or start afresh (--fresh).",
         )
+    unknown = {*reset} - {each.step for each in found.steps}
+    if unknown:
+        raise StateError(
+            f"the checkpoint {path.parent} has no state of {_listed(sorted(unknown))}, which is to be reset",
+            hint=f"Its steps are {_listed(sorted({each.step for each in found.steps}))}.",
+        )
     for job in jobs:
-        steps = job.steps
-        gone = [each.step for each in found.steps if each.job == job.name and each.step not in steps]
-        if gone:
-            fresh = [step for step in steps if (job.name, step) not in found.slots]
-            new = f", and has {_listed(fresh)} instead" if fresh else ""
-            raise StateError(
-                f"the checkpoint {path.parent} has the state of {_listed(gone)} of job {job.name!r}, which the job no "
-                f"longer has{new}; its steps are {_listed(steps)}",
-                hint='Name a step that is the same as before: .named("...") right after it. If its state is to be '
-                "forgotten, give the job another name, or start afresh (--fresh).",
-            )
+        check_gone(f"the checkpoint {path.parent}", job, [e.step for e in found.steps if e.job == job.name], reset)
     return found
+
+
+def check_gone(where: str, job: Job, known: Sequence[str], reset: Collection[str]) -> None:
+    """Refuse a job that lacks a step and has others instead: it may be the same step by another name.
+
+    Args:
+        where: Names what has the state.
+        job: The job.
+        known: The steps that it has state of.
+        reset: Names of steps whose state may be forgotten.
+
+    Raises:
+        StateError: State would be forgotten that may still be wanted.
+    """
+    gone = [step for step in known if step not in job.steps and step not in reset]
+    fresh = [step for step in job.steps if step not in known]
+    if gone and fresh:
+        raise StateError(
+            f"{where} has the state of {_listed(gone)} of job {job.name!r}, which the job no longer has, and has "
+            f"{_listed(fresh)} instead; its steps are {_listed(job.steps)}",
+            hint='Name a step that is the same as before: .named("...") right after it. If its state is to be '
+            f"forgotten: {' '.join(f'--reset-step {step}' for step in gone)}.",
+        )
 
 
 def _listed(names: Sequence[str]) -> str:

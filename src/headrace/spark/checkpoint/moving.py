@@ -16,19 +16,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.savepoints.durable_files import make_directory, write_durably
 from headrace.spark.checkpoint.continuity import BEGINNING
 from headrace.spark.checkpoint.identity import note
-from headrace.spark.checkpoint.saved_state import State, read_state, saved_state, write_state
+from headrace.spark.checkpoint.saved_state import read_state, saved_state, write_state
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from headrace.savepoints.state import State
     from headrace.spark.checkpoint.continuity import Progress
     from headrace.spark.checkpoint.identity import Identity
 
@@ -45,19 +46,34 @@ def move(spark: SparkSession, checkpoint: Path, before: Identity, after: Identit
         after: What it is to hold; its mark is another one.
         progress: How far it has come.
     """
-    directory = checkpoint / _DIRECTORY / after.moved
     states = saved_state(spark, checkpoint, before) if progress.committed >= 0 else {}
+    kept = before.kept_slots(after)
+    carried = {}
     for job in before.jobs:
         state = states.get(job) or put_aside(checkpoint, before, job)
-        if state:
-            write_state(directory / f"{job}.arrow", state)
-    make_directory(directory)
+        carried[job] = {place: parts for place, parts in state.items() if (job, place[0]) in kept}
     planned = {} if progress.planned is None else {"planned": progress.planned.to_dict()}
     batches = batches_before(checkpoint) + progress.committed + 1
-    told = {**progress.position.to_dict(), **planned, "mark": after.moved, "batches": batches}
-    write_durably(directory / BEGINNING, json.dumps(told))
-    note(checkpoint, after)
+    put_down(checkpoint, after, carried, {**progress.position.to_dict(), **planned, "batches": batches})
     complete(checkpoint, after)
+
+
+def put_down(checkpoint: Path, identity: Identity, states: Mapping[str, State], begins: dict[str, Any]) -> None:
+    """Put state into files for the first batch of a new plan, and note that it counts.
+
+    Args:
+        checkpoint: The query's checkpoint.
+        identity: What it is to hold; its mark names the files.
+        states: The state of each job.
+        begins: Where the query begins: the position, and what there is to tell beside it.
+    """
+    directory = checkpoint / _DIRECTORY / identity.moved
+    make_directory(directory)
+    for job, state in states.items():
+        if state:
+            write_state(directory / f"{job}.arrow", state)
+    write_durably(directory / BEGINNING, json.dumps({**begins, "mark": identity.moved}))
+    note(checkpoint, identity)
 
 
 def batches_before(checkpoint: Path) -> int:

@@ -20,24 +20,28 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from headrace.savepoints.state import State
     from headrace.spark.checkpoint.identity import Identity
-
-#: A job's state: by step and key group, segments by name.
-State = dict[tuple[str, int], dict[str, bytes]]
 
 _SCHEMA = pl.Schema({"step": pl.String, "group": pl.Int32, "name": pl.String, "value": pl.Binary})
 
 
 def saved_state(
-    spark: SparkSession, checkpoint: Path, identity: Identity, jobs: Iterable[str] | None = None
+    spark: SparkSession,
+    checkpoint: Path,
+    identity: Identity,
+    jobs: Iterable[str] | None = None,
+    *,
+    batch: int | None = None,
 ) -> dict[str, State]:
     """Read state out of a query's checkpoint, as it was after the last batch that is done.
 
     Args:
-        spark: A session; the query must not run.
+        spark: A session.
         checkpoint: The query's checkpoint.
         identity: What it holds.
         jobs: Whose state; all if not given.
+        batch: As it was after this batch; the query may then run, and at most one core is used.
     """
     _ = spark.streams.active  # Spark's reader of state needs what comes up with the first query
     wanted = {*(identity.jobs if jobs is None else jobs)}
@@ -45,12 +49,14 @@ def saved_state(
     states: dict[str, State] = {job: {} for job in wanted}
     for level in sorted({each.level for each in steps.values() if each.level >= 0}):
         reader = spark.read.format("statestore").option("stateVarName", "segments").option("operatorId", level)
+        if batch is not None:
+            reader = reader.option("batchId", batch)
         rows = reader.load(str(checkpoint / "spark")).selectExpr(
             f"{group_expression('key.group')} AS number", "user_map_key.name AS name", "user_map_value.value AS value"
         )
         here = [slot for slot, each in steps.items() if each.level == level]
         mine = rows.where(f"cast(floor(number / {identity.key_groups}) AS int) IN ({', '.join(map(str, here))})")
-        table = mine.toArrow()
+        table = (mine if batch is None else mine.coalesce(1)).toArrow()
         for number, name, value in zip(
             *(table.column(column).to_pylist() for column in ("number", "name", "value")), strict=True
         ):

@@ -25,7 +25,8 @@ from headrace.errors import StateError
 from headrace.events import Codec
 from headrace.kafka.ranges import Range, shared_reader
 from headrace.savepoints.durable_files import make_directory, write_durably
-from headrace.spark.checkpoint.saved_state import State, read_state, write_state
+from headrace.savepoints.rescale import rescaled
+from headrace.spark.checkpoint.saved_state import read_state, write_state
 from headrace.spark.output.delivery import author_name
 from headrace.spark.output.records import Writer
 from headrace.spark.output.sink import Author, make_sink
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from headrace.engine.limits import StateLimit
     from headrace.events import Encoding
     from headrace.kafka import Connection
+    from headrace.savepoints.state import State
     from headrace.spark.checkpoint.positions import Places
     from headrace.spark.run.isolation import StoppedJob
     from headrace.stream import Delivery, Job
@@ -180,7 +182,7 @@ class CatchUp:
             )
         for step in steps:
             if committed(step):
-                state = read_state(self.directory / f"{step}.arrow")
+                state = rescaled(self.job.pipeline, read_state(self.directory / f"{step}.arrow"), self.groups)
                 places = json.loads((self.directory / f"{step}.json").read_text("utf-8"))
                 whole = {topic: {int(n): int(at) for n, at in each.items()} for topic, each in places.items()}
                 return step, state, whole

@@ -88,16 +88,17 @@ class JobChanges:
         Raises:
             StateError: State partitions have written results apart, of a batch that is not done.
         """
-        span = self._span
-        if span is None or after.state_partitions == self.identity.state_partitions:
+        span, before = self._span, self.identity
+        was = (before.state_partitions, before.key_groups)
+        if span is None or was == (after.state_partitions, after.key_groups):
             return
         begun = [job.name for job in self.jobs if self.deliveries.begun(self._batch, job.name, span)]
         if begun:
             raise StateError(
-                f"the number of state partitions was {self.identity.state_partitions} and is {after.state_partitions}, "
-                f"but a batch of {', '.join(begun)} is out in part, by partition",
-                hint=f"Start once more with {self.identity.state_partitions} (--set spark.state_partitions=...), stop "
-                "it, and change the number then.",
+                f"there were {was[0]} state partitions and {was[1]} key groups, and there are {after.state_partitions} "
+                f"and {after.key_groups}, but a batch of {', '.join(begun)} is out in part, by partition",
+                hint=f"Start once more with --set spark.state_partitions={was[0]} --set spark.key_groups={was[1]}, "
+                "stop it, and change the numbers then.",
             )
 
     @property

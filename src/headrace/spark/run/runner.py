@@ -19,6 +19,7 @@ from headrace.kafka import Topics
 from headrace.kafka.connection import AccessError
 from headrace.kafka.rights import check_rights
 from headrace.kafka.topics import COMMITS, DEAD_LETTERS
+from headrace.savepoints.rescale import rescaled
 from headrace.spark.checkpoint.continuity import (
     BEGINNING,
     accept_loss,
@@ -58,6 +59,7 @@ from headrace.spark.run.failure import disk_full, explain_failure, is_data_loss
 from headrace.spark.run.isolation import Attendance, Return, StoppedJob, StoppedJobs
 from headrace.spark.run.progress import JobChange, RunEvent, StateChange
 from headrace.spark.run.rights import rights_of
+from headrace.spark.run.serving import Requests
 from headrace.spark.run.supervisor import Restarts, supervise
 from headrace.spark.session import environment, user_code
 from headrace.spark.session.session import forget_java, is_alive, spark_settings, start_session
@@ -100,6 +102,7 @@ class RunOptions:
         jars: Jars that Spark loads for code of the user's own; Headrace needs none to read and write Kafka.
         master: Where Spark runs, such as "local[2]".
         key_groups: Key groups per job: the most that state can be spread over.
+            Another number than before spreads it anew.
         state_partitions: Spark's state partitions; as many as there are cores.
         cadence_ms: The least time between the starts of two batches; 0: as soon as the last one is out.
         driver_memory: Heap of the driver.
@@ -120,6 +123,8 @@ class RunOptions:
         accept_loss: Go on where Kafka no longer holds what the checkpoint wants to read next.
         accept_old_checkpoint: Go on with a checkpoint that is older than its results, and write only what comes after.
         take_over: Write results that another checkpoint has written so far; the query that did is stopped.
+        reset_steps: Names of steps that begin without state; that which they had is forgotten.
+        restore: Fills the directory of a checkpoint that is not there yet; see `headrace.spark.checkpoint.savepoints`.
         encoding: How results, late events and dead letters are written.
         python: The interpreter of executors on other machines; ours, by its path, if not given.
         ship: A directory for an archive of our packages, which then travels to executors; None: they have them.
@@ -149,6 +154,8 @@ class RunOptions:
     accept_loss: bool = False
     accept_old_checkpoint: bool = False
     take_over: bool = False
+    reset_steps: Sequence[str] = ()
+    restore: Callable[[Path], None] | None = None
     encoding: Encoding = "binary"
     python: str | None = None
     ship: Path | None = None
@@ -185,6 +192,8 @@ def run_jobs(
         key_groups=options.key_groups,
         state_partitions=options.state_partitions,
         fresh=options.fresh,
+        reset=options.reset_steps,
+        restore=options.restore,
     ) as identity:
         run = _Run(ordered, options, identity, report, stop)
         try:
@@ -240,6 +249,8 @@ class _Run:
         self._failed: dict[str, int] = {}
         self._caught_up = False
         self._spark: SparkSession | None = None
+        self._reset = tuple(options.reset_steps)
+        self._requests = Requests(options.checkpoint, report, stop)
         self._watch = DeadLetterWatch()
         self._deliveries = Deliveries(
             options.connection,
@@ -257,6 +268,7 @@ class _Run:
         )
         self._sinks = JobSinks(jobs, identity.token)
         complete(options.checkpoint, identity)
+        self._requests.begin()
         self._stops: list[Position] = []
         self._whole: list[Position] = []
 
@@ -312,13 +324,24 @@ class _Run:
         """Make the checkpoint one of these jobs: some may be new, others gone, and Spark's plan another one."""
         options, identity = self._options, self._identity
         progress = read_progress(options.checkpoint)
-        after = identity.fitted(self._jobs, state_partitions=options.state_partitions)
+        after = identity.fitted(
+            self._jobs,
+            state_partitions=options.state_partitions,
+            key_groups=options.key_groups,
+            reset=self._reset,
+        )
+        for each in identity.dropped(self._jobs, self._reset):
+            self._report(StateChange("starting", f"the state of step {each.step} of {each.job} is forgotten"))
+        # A restart of this run must not forget what has gathered since.
+        self._reset = ()
         if progress is not None:
             changes = JobChanges(identity, self._jobs, self._stopped, progress, self._deliveries)
             changes.note(Topics(options.connection) if options.starting == "earliest" else None, self._report)
             if after.moved != identity.moved:
                 changes.check_move(after)
-                self._report(StateChange("starting", "moving the saved state to another plan of stages"))
+                groups = f", from {identity.key_groups} to {after.key_groups} key groups"
+                groups = groups if identity.key_groups != after.key_groups else ""
+                self._report(StateChange("starting", f"moving the saved state to another plan of stages{groups}"))
                 move(spark, options.checkpoint, identity, after, progress)
         elif after.moved != identity.moved:
             after = replace(after, moved=identity.moved)
@@ -338,7 +361,7 @@ class _Run:
             return
         for job in self._jobs:
             if job.name not in stopped and job.name not in self._returning:
-                state = put_aside(options.checkpoint, identity, job.name)
+                state = rescaled(job.pipeline, put_aside(options.checkpoint, identity, job.name), options.key_groups)
                 self._returning[job.name] = Return(0, f"moved/{identity.moved}", state, {})
         self._whole = []
         if progress.planned is not None:
@@ -389,7 +412,7 @@ class _Run:
                     run_id=self._deliveries.run,
                     stop=self._stop,
                     state_limit=options.state_limit,
-                ).run(state, until, batch)
+                ).run(rescaled(job.pipeline, state, options.key_groups), until, batch)
             except FailedJobError as problem:
                 self._absent.add(name)
                 log.error("%s; the others go on without it", problem, exc_info=problem)
@@ -651,22 +674,24 @@ class _Run:
         query = writer.start()
         batches.query = query
         try:
-            self._follow(query, batches)
+            self._follow(query, batches, spark)
         finally:
             self.last = max(self.last, batches.last)
             # What has failed has ended already; what is given up for another reason must not run on.
             with contextlib.suppress(Py4JError, OSError):
                 query.stop()
 
-    def _follow(self, query: StreamingQuery, batches: Batches) -> None:
+    def _follow(self, query: StreamingQuery, batches: Batches, spark: SparkSession) -> None:
         mirror = OffsetMirror(self._options.connection, [job for job in self._jobs if job.name not in self._absent])
         while not self._stop.wait(0.1) and query.isActive:
             mirror.show(query.lastProgress)
+            self._requests.serve(spark, self._identity)
         stopped = query.isActive
         if stopped:
             self._report(StateChange("stopping", "the batch under way"))
             batches.stop(query)
             mirror.finish(query.lastProgress)
+            self._requests.finish(spark, self._identity)
         problem = query.exception()
         if batches.failure is not None:
             raise batches.failure
