@@ -66,7 +66,8 @@ def sort_out(rows: pl.DataFrame, pending: pl.DataFrame | None, *, before: int | 
     # Only a late row is told in full.
     rows = rows.drop(ORIGINAL, strict=False)
     if pending is not None:
-        rows = pl.concat([pending, rows], rechunk=False) if rows.height else pending
+        # Rows that wait may be from before a column became wider.
+        rows = pl.concat([pending, rows], how="vertical_relaxed", rechunk=False)
     ready = rows[EVENT_TIME].to_physical().to_numpy() < watermark
     waiting = rows if not ready.any() else rows[:0] if ready.all() else rows.filter(~ready)
     return Sorted(rows, ready, waiting, late, dismissed)

@@ -17,6 +17,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "dev": ("dashboard", "spark"),
     "run": ("spark",),
     "stop": ("spark",),
+    "plan": ("spark",),
     "dashboard": ("dashboard",),
     "ingest": ("ingest",),
     "record": ("ingest",),

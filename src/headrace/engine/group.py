@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from headrace.engine.operator import InputTurn, Migrating, Turn
+from headrace.engine.compatibility import column_types, fit
+from headrace.engine.operator import InputTurn, Turn
 from headrace.engine.state import record_from_bytes, record_to_bytes
 from headrace.engine.tally import count
 from headrace.errors import StateError
@@ -201,30 +202,23 @@ class Group:
         return now if now > BEGINNING else None
 
     def _load(self, segments: Segments, own: Segments) -> dict[str, Any]:
-        shape = self._operator.fingerprint()
-        types = {name: str(kind) for name, kind in self._schema.items()}
-        for number, schema in enumerate(self._others, 1):
-            types |= {f"{number}.{name}": str(kind) for name, kind in schema.items()}
+        shape, types = self._operator.fingerprint(), column_types(self._schema, self._others)
         value = segments.get(CLOCK)
         if value is None:
             return {"shape": shape, "types": types, "now": BEGINNING, "watermark": BEGINNING, "inputs": []}
         saved = record_from_bytes(value)
-        before, after = saved["shape"], shape
-        if before != after and isinstance(self._operator, Migrating) and self._operator.migrate(own, before):
-            before = saved["shape"] = after
-        changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-        differences = [f"{name} was {before.get(name)!r}, is {after.get(name)!r}" for name in changed]
-        # Another column more or less is the fingerprint's business; one of another type cannot join what was kept.
-        for name, kind in saved.get("types", {}).items():
-            if types.get(name, kind) != kind:
-                differences.append(f"column {name} was {kind}, is {types[name]}")
-        if differences:
+        known = saved.get("types", {})
+        if saved["shape"] == shape and all(types.get(name, kind) == kind for name, kind in known.items()):
+            saved["types"] = types
+            return saved
+        found = fit(self._operator, saved["shape"], known, types, state=own)
+        if not found.fits:
             raise StateError(
-                f"the saved state of {self._step} does not fit the job: {'; '.join(differences)}",
-                hint="Start the job afresh (--fresh), give the changed step another name (named) or the job, or undo "
-                "the change.",
+                f"the saved state of {self._step} does not fit the job: {'; '.join(found.changes)}",
+                hint="Undo the change, give the changed step another name (named) or forget its state (--reset-step); "
+                "`headrace plan` says beforehand what fits.",
             )
-        saved["types"] = types
+        saved["shape"], saved["types"] = shape, types
         return saved
 
     def _advance(

@@ -26,7 +26,7 @@ from headrace.errors import StateError
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -172,6 +172,13 @@ class KeyedTable:
             pl.Series(np.concatenate([getattr(rows, name) for _, rows in parts])) for name in ("event", "clock")
         )
         return frame, event, clock
+
+    def rewrite(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+        """Change all rows, such as their columns; they stay due when they were."""
+        found = self.all_rows()
+        if found is not None:
+            frame, event, clock = found
+            self.put(change(frame), event, clock)
 
     def put(
         self,

@@ -5,6 +5,7 @@ key groups, `headrace.savepoints.compatibility` says what a changed job can do w
 describes the form.
 """
 
+from headrace.savepoints.compatibility import StepPlan, fitted, plan_job, plan_jobs
 from headrace.savepoints.files import Savepoint, read_manifest, read_savepoint, verify, write_savepoint
 from headrace.savepoints.manifest import JobEntry, Manifest, StepEntry
 from headrace.savepoints.state import State, snapshot_of, state_of
@@ -15,6 +16,10 @@ __all__ = [
     "JobEntry",
     "StepEntry",
     "State",
+    "StepPlan",
+    "fitted",
+    "plan_job",
+    "plan_jobs",
     "read_manifest",
     "read_savepoint",
     "snapshot_of",

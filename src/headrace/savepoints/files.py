@@ -89,16 +89,27 @@ def write_savepoint(place: str | Path, manifest: Manifest, states: Mapping[str, 
 def _write_step(storage: Storage, name: str, step: str, groups: list[dict[str, bytes]]) -> StepEntry:
     content = step_to_bytes(groups)
     storage.write(name, content)
+    described = describe_step(step, groups)
+    return replace(described, file=name, file_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def describe_step(step: str, groups: list[dict[str, bytes]]) -> StepEntry:
+    """Tell what there is of a step, without a file.
+
+    Args:
+        step: Its name.
+        groups: The segments of each key group.
+    """
     clocks: list[dict[str, Any]] = [clock for parts in groups if (clock := saved_clock(parts)) is not None]
     watermark = min((clock["watermark"] for clock in clocks), default=BEGINNING)
     return StepEntry(
         step=step,
-        file=name,
+        file="",
         key_groups=len(groups),
         segments=sum(map(len, groups)),
         state_bytes=sum(len(value) for parts in groups for value in parts.values()),
-        file_bytes=len(content),
-        sha256=hashlib.sha256(content).hexdigest(),
+        file_bytes=0,
+        sha256="",
         watermark=watermark if watermark > BEGINNING else None,
         shape=clocks[0]["shape"] if clocks else {},
         columns=clocks[0].get("types", {}) if clocks else {},

@@ -212,6 +212,23 @@ class Ledger:
         if not any(bucket.panes.pages for bucket in self.buckets.values()):
             self._pane_layouts.forget()
 
+    def rewrite(self, columns: list[str], *, forget_triggers: bool) -> None:
+        """Keep only these columns of the windows.
+
+        Args:
+            columns: The columns.
+            forget_triggers: Forget what triggers have seen as well: those of now begin with the next rows.
+        """
+
+        def change(books: pl.DataFrame) -> pl.DataFrame:
+            kept = books.select([name for name in books.columns if name in columns])
+            fresh = [pl.lit(None, dtype=META[name]).alias(name) for name in (TRIGGER, TIMER)] if forget_triggers else []
+            return kept.with_columns(fresh)
+
+        for number in self.buckets:
+            self._table("bucket", number).rewrite(change)
+        self._tables.clear()
+
     def table(self, kind: str, number: int) -> KeyedTable:
         """Give the table of a bucket's windows ("bucket") or of the panes they have shown ("panes")."""
         return self._table(kind, number)

@@ -26,6 +26,7 @@ from headrace.engine.operator import (
     PANE_INDEX,
     PANE_IS_LAST,
     PANE_TIMING,
+    WINDOW_END,
     Outcome,
 )
 from headrace.errors import PlanError
@@ -36,12 +37,17 @@ from headrace.windows.firing import AfterWatermark, Trigger
 from headrace.windows.fold import Fold
 from headrace.windows.intake import Intake, counted_numbers
 from headrace.windows.ledger import (
+    CLOSED,
+    INDEX,
     META,
+    NEW,
     Ledger,
     resplit_ledgers,
 )
+from headrace.windows.migration import only_aggregates_come_or_go
 from headrace.windows.panes import PANE_COLUMNS, Panes, pane_rows
 from headrace.windows.sequences import Sequence as RowWindows
+from headrace.windows.sliced import SlicedOperator
 from headrace.windows.triggers import check_trigger, default
 from headrace.windows.turns import BOUNDS, WindowTurn
 
@@ -197,6 +203,41 @@ class WindowOperator:
         work.pass_clock()
         work.write(event_timers=event_timers)
         return work.outcome()
+
+    def migrate(self, state: Segments, fingerprint: dict[str, str]) -> bool:
+        """Read windows from before aggregates were added or taken out, or the trigger was another one.
+
+        Windows that fired once were kept as slices; they are read, too.
+        """
+        mine = self.fingerprint()
+        if "trigger" not in fingerprint:
+            return self._migrate_slices(state, fingerprint)
+        if not only_aggregates_come_or_go(fingerprint, mine, besides=["trigger"]):
+            return False
+        ledger = Ledger.load(state, tuple(self.keys))
+        ledger.rewrite(
+            [*self.keys, *BOUNDS, *META, *self.parts], forget_triggers=fingerprint["trigger"] != mine["trigger"]
+        )
+        ledger.save()
+        return True
+
+    def _migrate_slices(self, state: Segments, fingerprint: dict[str, str]) -> bool:
+        mine = self.fingerprint()
+        if not isinstance(self.assigner, Aligned) or self.intake.timed or self.retractions or "operator" in fingerprint:
+            return False
+        if not only_aggregates_come_or_go(fingerprint, mine, besides=["trigger", "mode"]):
+            return False
+        before = SlicedOperator(tuple(self.keys), self.assigner, tuple(self.aggregates.items()), step=self.step)
+        watermark, windows = before.open_windows(state)
+        ledger = Ledger(state, tuple(self.keys), watermark, watermark)
+        if windows is not None:
+            meta = {name: pl.lit(None, dtype=kind).alias(name) for name, kind in META.items()}
+            first = {NEW: 1, INDEX: 0, CLOSED: False}
+            meta |= {name: pl.lit(value, dtype=META[name]).alias(name) for name, value in first.items()}
+            books = windows.with_columns(meta.values())
+            ledger.write((), books, None, width=self.bucket_width, due=pl.col(WINDOW_END))
+        ledger.save()
+        return True
 
     def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
         """Spread the windows over other key groups."""

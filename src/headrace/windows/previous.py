@@ -79,12 +79,17 @@ class PreviousOperator:
         before, index.watermark = index.watermark, max(index.watermark, turn.watermark)
         fresh, late, timeless = _judged(turn.rows, before)
         waiting = _read(state, _WAITING)
-        held = fresh if waiting is None else pl.concat([waiting, fresh], how="diagonal")
+        held = fresh if waiting is None else pl.concat([waiting, fresh], how="diagonal_relaxed")
         ready = held.get_column(EVENT_TIME).to_physical() < index.watermark
         passed = self._pass(state, index, held.filter(ready))
         _write(state, _WAITING, held.filter(~ready))
         index.save(state)
         return Outcome(rows=passed, late=late, dismissed=timeless, keys=index.newest.rows)
+
+    def migrate(self, state: Segments, fingerprint: dict[str, str]) -> bool:
+        """Read the newest rows that were kept for another time; what is forgotten already does not come back."""
+        del state  # it has the same form
+        return {**fingerprint, "within": ""} == {**self.fingerprint(), "within": ""}
 
     def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
         """Spread the newest rows, and those that wait, over other key groups."""

@@ -8,6 +8,7 @@ for its own rows and not for the keys that were there before.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -25,6 +26,7 @@ from headrace.engine.operator import (
 )
 from headrace.engine.resplit import resplit_frames
 from headrace.windows.fold import Fold
+from headrace.windows.migration import only_aggregates_come_or_go, part_names, same_slices
 from headrace.windows.slices import Slices
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ class SlicedOperator:
 
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Fold the rows in, then fire the windows that the watermark has passed."""
-        slices = Slices(state, self.assigner, self._merged)
+        slices = Slices(state, self.assigner, partial(self._merged, rows=turn.rows))
         index = slices.index
         late = dismissed = None
         if turn.rows.height:
@@ -103,6 +105,42 @@ class SlicedOperator:
         aggregates = {f"aggregate {name}": aggregate.describe() for name, aggregate in self.aggregates}
         return {"keys": ",".join(self.keys), "window": self.assigner.describe(), **aggregates}
 
+    def migrate(self, state: Segments, fingerprint: dict[str, str]) -> bool:
+        """Read slices from before aggregates were added or taken out, or windows of the same slices had another size.
+
+        A longer window then holds the slices that are still there.
+        """
+        if "trigger" in fingerprint or "operator" in fingerprint:
+            return False  # what the general operator keeps are windows, and no slices
+        mine = self.fingerprint()
+        if not only_aggregates_come_or_go(fingerprint, mine, besides=["window"]):
+            return False
+        if not same_slices(fingerprint.get("window", ""), self.assigner):
+            return False
+        slices = Slices(state, self.assigner, self._merged)
+        slices.rewrite([*self.keys, *part_names(self.aggregates)])
+        slices.save()
+        return True
+
+    def open_windows(self, state: Segments) -> tuple[int, pl.DataFrame | None]:
+        """Take all slices out of the state, as the windows that have not fired yet.
+
+        Returns:
+            The watermark, and the partials of each window with its bounds; None where there are none.
+        """
+        slices = Slices(state, self.assigner, self._merged)
+        watermark, found = slices.index.watermark, []
+        last = max((slices.last_end(start) for start in slices.index.slices), default=watermark)
+        for end in self._ends(slices, last):
+            held = slices.window(end)
+            if held is not None:
+                start, stop = pl.lit(end - self.assigner.size), pl.lit(end)
+                found.append(
+                    held.with_columns(start.cast(pl.Int64).alias(WINDOW_START), stop.cast(pl.Int64).alias(WINDOW_END))
+                )
+        slices.clear()
+        return watermark, pl.concat(found, how="diagonal_relaxed") if found else None
+
     def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
         """Spread the slices over other key groups; blocks of them are made anew when a window needs them."""
         before = [Slices(state, self.assigner, self._merged) for state in old]
@@ -130,8 +168,14 @@ class SlicedOperator:
     def _is_late(self, watermark: int) -> pl.Expr:
         return self._last_end() <= watermark
 
-    def _merged(self, partials: list[pl.DataFrame]) -> pl.DataFrame:
-        return self.fold.merged(pl.concat(partials), compact=True)
+    def _merged(self, partials: list[pl.DataFrame], rows: pl.DataFrame | None = None) -> pl.DataFrame:
+        together = pl.concat(partials, how="diagonal_relaxed")
+        missing = [name for name in part_names(self.aggregates) if name not in together.columns]
+        if missing and rows is not None:
+            # All of it was kept before an aggregate was added.
+            kinds = self.fold.partials(rows.head(0)).schema
+            together = together.with_columns([pl.lit(None, dtype=kinds[name]).alias(name) for name in missing])
+        return self.fold.merged(together, compact=True)
 
     def _store(self, slices: Slices, fresh: pl.DataFrame) -> None:
         for (start,), chunk in fresh.partition_by(SLICE, as_dict=True, maintain_order=True).items():

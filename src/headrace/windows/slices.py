@@ -126,6 +126,21 @@ class Slices:
         """Read the chunks of a slice."""
         return [self._chunk((0, start), chunk) for chunk in self.index.slices.get(start, ())]
 
+    def rewrite(self, columns: list[str]) -> None:
+        """Keep only these columns, and forget blocks: they are made anew."""
+        for place in list(self.index.blocks):
+            self._drop(place)
+        for start, chunks in self.index.slices.items():
+            for chunk in chunks:
+                frame = self._chunk((0, start), chunk)
+                kept = frame.select([name for name in frame.columns if name in columns])
+                self._state.put(_name((0, start), chunk), frame_to_bytes(kept))
+
+    def clear(self) -> None:
+        """Forget all slices and blocks."""
+        for place in [*self.index.blocks, *((0, start) for start in self.index.slices)]:
+            self._drop(place)
+
     def window(self, end: int) -> pl.DataFrame | None:
         """Merge what the window that ends there holds; None for nothing."""
         parts = [self._content(place) for place in self._cover(end - self._assigner.size, end)]

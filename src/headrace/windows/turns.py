@@ -457,6 +457,10 @@ class WindowTurn:
 
     def _completed(self, books: pl.DataFrame) -> pl.DataFrame:
         """Add the columns that books from before a change of the job, or folded rows, do not have."""
+        kinds_now = self.turn.rows.schema
+        wider = {key: kinds_now[key] for key in self.operator.keys if books.schema[key] != kinds_now.get(key)}
+        if wider and set(wider) <= set(kinds_now):
+            books = books.cast(wider)  # type: ignore[arg-type]
         missing = [name for name in (*META, *self.operator.parts) if name not in books.columns]
         if not missing:
             return books

@@ -27,6 +27,7 @@ from headrace.spark.checkpoint.continuity import (
 from headrace.spark.checkpoint.identity import FILE, Identity, StepSlot, read_identity
 from headrace.spark.checkpoint.moving import batches_before, complete, put_aside, put_down
 from headrace.spark.checkpoint.saved_state import saved_state
+from headrace.spark.checkpoint.step_notes import note_saved
 from headrace.spark.run.isolation import StoppedJob, StoppedJobs
 from headrace.spark.stages.stage_turn import RETURN
 
@@ -100,7 +101,11 @@ def take_savepoint(
         planned=None if planned is None else planned.to_dict(),
         topics=noted_topics(checkpoint),
         jobs=tuple(
-            JobEntry(job, tuple(sources.get(job, ())), stopped=None if job not in stopped else asdict(stopped[job]))
+            JobEntry(
+                job,
+                tuple(dict.fromkeys(sources.get(job, ()))),
+                stopped=None if job not in stopped else asdict(stopped[job]),
+            )
             for job in states
         ),
     )
@@ -188,6 +193,7 @@ def restore_savepoint(checkpoint: Path, savepoint: Savepoint, fork: Fork | None 
             places = {topic: {int(n): at for n, at in each.items()} for topic, each in stopped.places.items()}
             known.add(replace(stopped, job=job, places=places))
     write_topics(checkpoint, manifest.topics, {job: entry.sources for job, entry in jobs.items()})
+    note_saved(checkpoint, [replace(entry, job=job) for job, entry in jobs.items()])
     put_down(checkpoint, identity, states, {**manifest.position, **planned, "batches": manifest.batches})
     complete(checkpoint, identity)
     return identity

@@ -19,6 +19,8 @@ from headrace.kafka import Topics
 from headrace.kafka.connection import AccessError
 from headrace.kafka.rights import check_rights
 from headrace.kafka.topics import COMMITS, DEAD_LETTERS
+from headrace.savepoints.compatibility import check_possible as check_possible_steps
+from headrace.savepoints.compatibility import plan_jobs
 from headrace.savepoints.rescale import rescaled
 from headrace.spark.checkpoint.continuity import (
     BEGINNING,
@@ -45,6 +47,7 @@ from headrace.spark.checkpoint.stale_checkpoint import (
     with_end,
     without,
 )
+from headrace.spark.checkpoint.step_notes import note_steps, noted_steps
 from headrace.spark.checkpoint.watermarks_file import StandingFile
 from headrace.spark.output.committed_offsets import OffsetMirror
 from headrace.spark.output.delivery import Deliveries
@@ -324,6 +327,7 @@ class _Run:
         """Make the checkpoint one of these jobs: some may be new, others gone, and Spark's plan another one."""
         options, identity = self._options, self._identity
         progress = read_progress(options.checkpoint)
+        self._check_steps(identity)
         after = identity.fitted(
             self._jobs,
             state_partitions=options.state_partitions,
@@ -347,7 +351,19 @@ class _Run:
             after = replace(after, moved=identity.moved)
         if after != identity:
             note(options.checkpoint, after)
+        note_steps(options.checkpoint, after, self._jobs)
         self._identity = after
+
+    def _check_steps(self, identity: Identity) -> None:
+        """Refuse state that a changed job cannot read, before anything is changed."""
+        noted = {entry.job: entry for entry in noted_steps(self._options.checkpoint)}
+        known = [noted[job] for job in identity.jobs if job in noted]
+        jobs = {job.name: job.pipeline for job in self._jobs}
+        plans = plan_jobs(jobs, known, key_groups=self._options.key_groups, reset=self._reset)
+        check_possible_steps(plans, where=str(self._options.checkpoint))
+        for plan in plans:
+            if plan.action == "migrate":
+                self._report(StateChange("starting", f"step {plan.step} of {plan.job} is migrated: {plan.detail}"))
 
     def _bring_in(self) -> None:
         """Let the first batch after a move of the state bring it in."""
