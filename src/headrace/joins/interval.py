@@ -19,8 +19,9 @@ import polars as pl
 
 from headrace.engine.frames import stacked
 from headrace.engine.keyed_state import hashes_of
-from headrace.engine.operator import PANE_INDEX, Outcome
+from headrace.engine.operator import Outcome
 from headrace.engine.state import record_from_bytes, record_to_bytes
+from headrace.joins.numbers import NUMBERED, number_results
 from headrace.joins.sides import (
     LEFT_PLACE,
     LEFT_TIME,
@@ -36,8 +37,6 @@ from headrace.time.duration import text as duration_text
 from headrace.time.instants import END
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from headrace.engine.operator import Turn
     from headrace.engine.state import Segments
 
@@ -101,8 +100,9 @@ class IntervalJoin:
         saved = _load(state)
         left_slices, right_slices = (self._slices(state, side, saved) for side in (spec.left, spec.right))
         parts: list[pl.DataFrame] = []
-        left_rows, right_rows = (self._joinable(side, each.rows, parts) for side, each in zip(
-            (spec.left, spec.right), came, strict=True))
+        left_rows, right_rows = (
+            self._joinable(side, each.rows, parts) for side, each in zip((spec.left, spec.right), came, strict=True)
+        )
         left = self._held(left_slices, spec.left, left_rows, right_rows, watermark)
         right = self._held(right_slices, spec.right, right_rows, left_rows, watermark)
         pairs = self._pairs(left, right)
@@ -110,9 +110,11 @@ class IntervalJoin:
             parts.insert(0, spec.matched(pairs))
         self._settle(left_slices, spec.left, left, pairs.get_column(LEFT_PLACE), watermark, parts)
         self._settle(right_slices, spec.right, right, pairs.get_column(RIGHT_PLACE), watermark, parts)
-        results = self._numbered(parts, saved)
-        state.put(_INDEX, record_to_bytes({
-            "left": left_slices.record(), "right": right_slices.record(), "next": saved["next"]}))
+        results = number_results(parts, saved)
+        state.put(
+            _INDEX,
+            record_to_bytes({"left": left_slices.record(), "right": right_slices.record(), "next": saved["next"]}),
+        )
         return Outcome(
             rows=results,
             late=stacked([each.late for each in came if each.late is not None]),
@@ -124,7 +126,7 @@ class IntervalJoin:
     def schema(self, rows: pl.Schema) -> pl.Schema:
         """Tell the columns of a joined row."""
         del rows
-        return result_schema(self.columns)
+        return pl.Schema({**self.columns.schema(), **NUMBERED})
 
     def fingerprint(self) -> dict[str, str]:
         """Name what the kept rows depend on."""
@@ -165,8 +167,11 @@ class IntervalJoin:
         if others.height and self.lower <= self.upper:
             hashes = hashes_of([others.select(other.keys)], other.keys) if other.keys else np.zeros(1, dtype=np.uint64)
             first, last = others.select(first=pl.col(other.time).min(), last=pl.col(other.time).max()).row(0)
-            low, high = (first - self.upper, last - self.lower) if side.name == "left" else (
-                first + self.lower, last + self.upper)
+            low, high = (
+                (first - self.upper, last - self.lower)
+                if side.name == "left"
+                else (first + self.lower, last + self.upper)
+            )
         kept = slices.take(hashes, low, high, watermark)
         if kept is None:
             return _Held(own, 0)
@@ -220,25 +225,6 @@ class IntervalJoin:
             _DUE if self._waits(side) else None,
         )
         slices.drop(watermark - wait)
-
-    def _numbered(self, parts: list[pl.DataFrame], saved: dict[str, Any]) -> pl.DataFrame | None:
-        return number_results(parts, saved)
-
-
-def number_results(parts: list[pl.DataFrame], saved: dict[str, Any]) -> pl.DataFrame | None:
-    """Number results through, so that those of one key and time are told apart; the number goes on in the state."""
-    filled = [part for part in parts if part.height]
-    if not filled:
-        return None
-    results = pl.concat(filled)
-    start = saved["next"]
-    saved["next"] = start + results.height
-    return results.with_columns(pl.int_range(start, start + results.height, dtype=pl.Int64).alias(PANE_INDEX))
-
-
-def result_schema(columns: JoinColumns) -> pl.Schema:
-    """The columns of joined rows that are numbered."""
-    return pl.Schema({**columns.schema(), PANE_INDEX: pl.Int64()})
 
 
 def _load(state: Segments) -> dict[str, Any]:

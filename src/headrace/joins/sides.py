@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import polars as pl
 
-from headrace.engine.operator import EVENT_TIME, INGESTION_TIME, ORIGINAL
+from headrace.engine.operator import EVENT_TIME, INGESTION_TIME, IS_RETRACTION
 from headrace.time.instants import BEGINNING, END, INSTANT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: What happens to rows without a partner; semi and anti give rows of the left side only.
 How: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -42,7 +39,6 @@ class Side:
         name: "left" or "right".
         columns: The columns that are kept: the name that comes in, and the name inside the join.
         keys: The names inside the join of the columns that are compared.
-        time: The name of the event time inside the join.
     """
 
     name: Literal["left", "right"]
@@ -61,9 +57,10 @@ class Side:
             pl.col(EVENT_TIME).to_physical().alias(self.time),
         )
 
-    def schema(self, rows: pl.Schema) -> pl.Schema:
-        """Tell the columns inside the join."""
-        return pl.Schema({**{inside: rows[name] for name, inside in self.columns}, self.time: pl.Int64()})
+    def taken_in_updating(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Bring rows that may take back earlier ones to the names inside the join."""
+        back = pl.col(IS_RETRACTION).fill_null(value=False) if IS_RETRACTION in rows.columns else pl.lit(value=False)
+        return pl.concat([self.taken_in(rows), rows.select(back.alias(IS_RETRACTION))], how="horizontal")
 
     @cached_property
     def has_key(self) -> pl.Expr:
@@ -246,14 +243,3 @@ def later_by(watermark: int, time: int) -> int:
     (7, True)
     """
     return watermark if watermark >= END or watermark <= BEGINNING else max(BEGINNING, watermark - time)
-
-
-def numbered(parts: Sequence[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
-    """Put results together in the order in which they are numbered."""
-    filled = [part for part in parts if part.height]
-    return pl.concat(filled) if filled else schema.to_frame()
-
-
-def without_original(rows: pl.DataFrame) -> pl.DataFrame:
-    """Drop what rows were made of: only a late one is told in full."""
-    return rows.drop(ORIGINAL, strict=False)

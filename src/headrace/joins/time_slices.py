@@ -94,8 +94,14 @@ class TimeSlices:
                 frames.append(found)
         return pl.concat(frames, how="diagonal_relaxed") if frames else None
 
-    def put(self, stays: NDArray[np.bool_], changed: pl.DataFrame, places: NDArray[np.int64], fresh: pl.DataFrame,
-            due: str | None) -> None:
+    def put(
+        self,
+        stays: NDArray[np.bool_],
+        changed: pl.DataFrame,
+        places: NDArray[np.int64],
+        fresh: pl.DataFrame,
+        due: str | None,
+    ) -> None:
         """Keep rows in place of those that were taken.
 
         Args:
@@ -160,7 +166,5 @@ class TimeSlices:
     def _table(self, number: int) -> KeyedTable:
         if number not in self._tables:
             name = f"{self._name}/{number}"
-            self._tables[number] = KeyedTable(
-                self._segments, name, self._keys, self._layouts, self._held[number].table
-            )
+            self._tables[number] = KeyedTable(self._segments, name, self._keys, self._layouts, self._held[number].table)
         return self._tables[number]
