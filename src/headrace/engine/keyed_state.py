@@ -210,8 +210,9 @@ class KeyedTable:
         """Forget all rows, without reading them."""
         for page in range(self.index.pages):
             self._segments.delete(f"{self._name}/{page}")
-        none = np.zeros(0, dtype=np.int64)
-        self._due.save(none, none, none, 0)
+        if self._due.least:
+            none = np.zeros(0, dtype=np.int64)
+            self._due.save(none, none, none, 0)
         self.index.pages, self.index.rows, self.index.due = 0, 0, self._due.least
         self._read, self._rest, self._taken, self._rows_read = set(), {}, [], 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from polars.exceptions import PolarsError
 
-from headrace.engine.operator import WINDOW_END, WINDOW_START
+from headrace.engine.operator import EVENT_TIME, WINDOW_END, WINDOW_START
 from headrace.errors import PlanError
 from headrace.joins.interval import LONGEST, IntervalJoin
 from headrace.joins.latest import LatestJoin
@@ -35,6 +35,79 @@ _WHICH = (
     'Say within=("-1h", "10m") for rows near in time, window=tumbling("5m") for rows of one window, or join a table '
     "(as_table) for its newest row; a stream joined with all of another one would be kept for ever."
 )
+
+
+def join(
+    left: Stream,
+    right: Stream | Table,
+    *,
+    on: On,
+    within: tuple[Any, Any] | None,
+    window: Assigner | None,
+    as_of: str | None,
+    how: How,
+    where: pl.Expr | None,
+    grace: str | timedelta | int,
+    keep_for: str | timedelta | int | None,
+    load_until: datetime | int | None,
+    revise: bool,
+    null_safe: bool,
+    suffix: str,
+) -> Stream:
+    """Choose the kind of a join; see `Stream.join`."""
+    said = [name for name, value in (("within", within), ("window", window), ("as_of", as_of)) if value is not None]
+    said += ["revise"] if revise else []
+    if len(said) > 1:
+        raise PlanError(f"join with {' and '.join(said)}", hint="Say one of them.")
+    if keep_for is not None and within is None:
+        raise PlanError("keep_for without within", hint='It bounds an interval: within=("-1h", None), keep_for="1d".')
+    common: dict[str, Any] = {"on": on, "how": how, "where": where, "null_safe": null_safe, "suffix": suffix}
+    if within is not None or window is not None:
+        if isinstance(right, Table):
+            raise PlanError(
+                f"join of a table with {said[0]}",
+                hint='Leave it out for the newest rows, or say as_of="event_time" for the version at the row\'s time.',
+            )
+        if within is not None:
+            return interval_join(left, right, within=within, grace=grace, keep_for=keep_for, **common)
+        assert window is not None  # noqa: S101 - one of the two is given
+        return window_join(left, right, window=window, grace=grace, **common)
+    if not isinstance(right, Table) and not right.node.retracts:
+        raise PlanError("join of two streams without a bound in time", hint=_WHICH)
+    if as_of is not None:
+        if as_of != EVENT_TIME or not isinstance(right, Table):
+            raise PlanError(
+                f"as_of={as_of!r}", hint='as_of="event_time" finds the version of a table: other.as_table("product").'
+            )
+        return temporal_join(left, right, grace=grace, **common)
+    if grace:
+        raise PlanError(
+            "grace on a join with the newest rows of a table", hint="Its rows are never late; leave it out."
+        )
+    if revise:
+        return table_join(left, right, **common)
+    return latest_join(left, right, load_until=load_until, **common)
+
+
+def join_asof(
+    left: Stream,
+    right: Stream | Table,
+    *,
+    on: On,
+    tolerance: str | timedelta | int | None,
+    how: How,
+    where: pl.Expr | None,
+    grace: str | timedelta | int,
+    null_safe: bool,
+    suffix: str,
+) -> Stream:
+    """Join rows with the nearest earlier row; see `Stream.join_asof`."""
+    table = right
+    if not isinstance(table, Table):
+        refuse_updating(table.node, "join_asof", "Make a table of it: as_table(key).")
+        table = Table(table, tuple(name for _, name in pairs_of(on)), versioned=True)
+    common: dict[str, Any] = {"on": on, "how": how, "where": where, "null_safe": null_safe, "suffix": suffix}
+    return temporal_join(left, table, grace=grace, tolerance=tolerance, **common)
 
 
 def interval_join(

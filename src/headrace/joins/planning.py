@@ -237,7 +237,7 @@ class _Named:
             if key.made(name, schema[name]) is not None:
                 inside = f"#{side}_key{key.number}"
                 self._compared[side].append((key.hidden, inside))
-            elif name in names:
+            elif names.get(name, "#") not in ("#", *self.keys[side]):
                 inside = names[name]
             else:
                 inside = f"#{side}_key{key.number}"

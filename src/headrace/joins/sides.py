@@ -59,8 +59,10 @@ class Side:
 
     def taken_in_updating(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Bring rows that may take back earlier ones to the names inside the join."""
-        back = pl.col(IS_RETRACTION).fill_null(value=False) if IS_RETRACTION in rows.columns else pl.lit(value=False)
-        return pl.concat([self.taken_in(rows), rows.select(back.alias(IS_RETRACTION))], how="horizontal")
+        taken = self.taken_in(rows)
+        if IS_RETRACTION not in rows.columns:
+            return taken.with_columns(pl.lit(value=False).alias(IS_RETRACTION))
+        return taken.with_columns(rows.get_column(IS_RETRACTION).fill_null(value=False))
 
     @cached_property
     def has_key(self) -> pl.Expr:

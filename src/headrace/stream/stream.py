@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -30,10 +30,11 @@ from headrace.engine.operator import (
 from headrace.errors import HeadraceError, PlanError
 from headrace.stream import plan
 from headrace.stream.declared import topic_source
-from headrace.stream.enriching import JOIN_HINT, enrich
+from headrace.stream.enriching import enrich
 from headrace.stream.explain import explain
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.stream.updating import kept_mark, refuse_updating, union_parts
+from headrace.joins import kinds as joins
 from headrace.tables import steps
 from headrace.tables import table as tables
 from headrace.time.duration import micros, text
@@ -45,7 +46,7 @@ from headrace.windows.triggers import check_trigger, default
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from google.protobuf.message import Message
 
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from headrace.enrich import Enrichment
     from headrace.formats import Format
     from headrace.stream.steps import Step
+    from headrace.joins.planning import On
+    from headrace.joins.sides import How
     from headrace.tables.ranks import Numbering
     from headrace.tables.table import Table
     from headrace.time.watermarks import WatermarkStrategy
@@ -286,13 +289,107 @@ class Stream:
                 )
         return Stream(plan.Union(parts=nodes, schema=nodes[0].schema))
 
-    def join(self, *_: object, **__: object) -> NoReturn:
-        """Refuse to join two streams, which is not there yet, and say what to write instead.
+    def join(
+        self,
+        other: Stream | Table,
+        *,
+        on: On = (),
+        within: tuple[Any, Any] | None = None,
+        window: Assigner | None = None,
+        as_of: str | None = None,
+        how: How = "inner",
+        where: pl.Expr | None = None,
+        grace: str | timedelta | int = 0,
+        keep_for: str | timedelta | int | None = None,
+        load_until: datetime | int | None = None,
+        revise: bool = False,
+        null_safe: bool = False,
+        suffix: str = "",
+    ) -> Stream:
+        """Join with another stream, or with a table. See docs/joins.md.
 
-        Raises:
-            PlanError: Always.
+        Of `within`, `window` and `as_of` one says which rows meet; a table is joined without any of them, then its
+        newest rows count.
+
+        Args:
+            other: The right side.
+            on: The key columns; a mapping, or pairs, from the left names to the right ones where they differ.
+            within: The least and the greatest difference of the right row's time to the left one's, both included:
+                ("-1h", "10m"). None for no bound, with `keep_for`.
+            window: Rows of the same window meet: tumbling, sliding, cumulative, or the one they come from
+                (`same_window()`).
+            as_of: "event_time": the version of the table meets that held at the row's time.
+            how: What becomes of rows without a partner: "inner", "left", "right", "full", "semi" or "anti".
+            where: A further condition on pairs.
+            grace: How far the join stays behind the watermark.
+            keep_for: How long rows of an interval without bound are kept.
+            load_until: The time that a table must have been read to before the first row is joined with it.
+            revise: Whether results follow later changes of the table, instead of staying as they were given.
+            null_safe: Whether null is equal to null in keys.
+            suffix: What the names of right columns get that the left side has, too.
+
+        >>> from headrace.time import bounded
+        >>> scans = Stream.rows("scans", {"parcel": pl.String, "depot": pl.String}).watermark(bounded("1s"))
+        >>> orders = Stream.rows("orders", {"parcel": pl.String, "price": pl.Int64}).watermark(bounded("1s"))
+        >>> joined = scans.join(orders, on="parcel", within=("-1h", "10m"), how="left")
+        >>> joined.schema.names()
+        ['parcel', 'depot', 'price', 'event_time', 'pane_index']
         """
-        raise PlanError("join of two streams", hint=JOIN_HINT)
+        return joins.join(
+            self,
+            other,
+            on=on,
+            within=within,
+            window=window,
+            as_of=as_of,
+            how=how,
+            where=where,
+            grace=grace,
+            keep_for=keep_for,
+            load_until=load_until,
+            revise=revise,
+            null_safe=null_safe,
+            suffix=suffix,
+        )
+
+    def join_asof(
+        self,
+        other: Stream | Table,
+        *,
+        on: On = (),
+        tolerance: str | timedelta | int | None = None,
+        how: How = "left",
+        where: pl.Expr | None = None,
+        grace: str | timedelta | int = 0,
+        null_safe: bool = False,
+        suffix: str = "",
+    ) -> Stream:
+        """Join each row with the nearest earlier row of another stream, in event time.
+
+        A row is given when the watermark has passed it, and is not revised. Of right rows with the same time the one
+        that came last counts.
+
+        Args:
+            other: The right side.
+            on: The key columns.
+            tolerance: How much earlier the right row may be at most.
+            how: "left", "inner", "semi" or "anti".
+            where: A further condition on the pair.
+            grace: How far the join stays behind the watermark.
+            null_safe: Whether null is equal to null in keys.
+            suffix: What the names of right columns get that the left side has, too.
+        """
+        return joins.join_asof(
+            self,
+            other,
+            on=on,
+            tolerance=tolerance,
+            how=how,
+            where=where,
+            grace=grace,
+            null_safe=null_safe,
+            suffix=suffix,
+        )
 
     def as_table(
         self,

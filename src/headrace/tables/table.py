@@ -13,6 +13,7 @@ import polars as pl
 
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION
 from headrace.errors import PlanError
+from headrace.joins import kinds as joins
 from headrace.stream import plan
 from headrace.stream.steps import Drop, WithColumns, schema_after
 from headrace.tables.steps import keyed as _keyed
@@ -20,6 +21,8 @@ from headrace.tables.upserts import IS_DELETE, LatestRowsOperator, UpsertOperato
 from headrace.time.duration import text
 
 if TYPE_CHECKING:
+    from headrace.joins.planning import On
+    from headrace.joins.sides import How
     from collections.abc import Sequence
     from datetime import timedelta
 
@@ -88,6 +91,53 @@ class Table:
             name=self.name,
         )
         return _keyed(replace(keyed, node=node), self.key)
+
+    def join(
+        self,
+        other: Table | Stream,
+        *,
+        on: On = (),
+        how: How = "inner",
+        where: pl.Expr | None = None,
+        null_safe: bool = False,
+        suffix: str = "",
+    ) -> Stream:
+        """Join with another table: an updating stream that follows every change of both. See docs/joins.md.
+
+        Args:
+            other: The other table, or an updating stream.
+            on: The key columns, of the tables or others; a mapping, or pairs, where the names differ.
+            how: What becomes of rows without a partner: "inner", "left", "right", "full", "semi" or "anti".
+            where: A further condition on pairs.
+            null_safe: Whether null is equal to null in keys.
+            suffix: What the names of right columns get that the left side has, too.
+        """
+        return joins.table_join(self, other, on=on, how=how, where=where, null_safe=null_safe, suffix=suffix)
+
+    def join_nearest(
+        self,
+        other: Table,
+        *,
+        by: tuple[str, str, str],
+        on: On = (),
+        how: How = "inner",
+        where: pl.Expr | None = None,
+        null_safe: bool = False,
+        suffix: str = "",
+    ) -> Stream:
+        """Join each row with the nearest row of another table: an updating stream that follows changes of both.
+
+        Args:
+            other: The other table.
+            by: The left column, "<", "<=", ">" or ">=", and the right column: of the rows for which that holds the
+                closest counts, and of equally close ones that with the smallest key.
+            on: The key columns that must be equal.
+            how: "inner" or "left".
+            where: A further condition on pairs.
+            null_safe: Whether null is equal to null in keys.
+            suffix: What the names of right columns get that the left side has, too.
+        """
+        return joins.nearest_join(self, other, on=on, by=by, how=how, where=where, null_safe=null_safe, suffix=suffix)
 
     def upserts(self) -> Stream:
         """Give its rows as upserts and deletes (`is_delete`), as they came, keyed by the key.
