@@ -71,6 +71,7 @@ def timekeeping(
             partition_names(entry.source.name, known.get(entry.source.name, 0)),
             entry.source.name,
             entry.input,
+            entry.all_idle,
         )
         for entry in (pipeline.entries[number] for number in pipeline.entries_of(stage))
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.engine import Operator
     from headrace.formats import Format
     from headrace.stream.steps import Step
-    from headrace.time.watermarks import WatermarkStrategy
+    from headrace.time.watermarks import AllIdle, WatermarkStrategy
     from headrace.windows.aggregates import Aggregate
     from headrace.windows.assigners import Assigner
     from headrace.windows.panes import Mode
@@ -154,12 +154,14 @@ class Watermark(Single):
 
     strategy: WatermarkStrategy
     idle_after: int | None
+    all_idle: AllIdle = "max"
 
     @property
     def text(self) -> str:
         """Describe the strategy."""
         idle = f", idle after {duration_text(self.idle_after)}" if self.idle_after is not None else ""
-        return f"watermark {self.strategy.describe()}{idle}"
+        together = "" if self.all_idle == "max" else f", all idle: {self.all_idle}"
+        return f"watermark {self.strategy.describe()}{idle}{together}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
