@@ -32,10 +32,12 @@ from headrace.stream import plan
 from headrace.stream.declared import topic_source
 from headrace.stream.enriching import JOIN_HINT, enrich
 from headrace.stream.explain import explain
+from headrace.stream.order import key_time_of
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.stream.updating import kept_mark, refuse_updating, union_parts
 from headrace.tables import table as tables
 from headrace.time.duration import micros, text
+from headrace.time.key_time import KeyTime
 from headrace.time.watermarks import AllIdle
 from headrace.windows import same_window
 from headrace.windows.deduplicate import DeduplicateOperator
@@ -179,6 +181,9 @@ class Stream:
         *,
         idle_after: str | timedelta | None = None,
         all_idle: AllIdle = "max",
+        per: Literal["source", "key"] = "source",
+        tolerance: str | timedelta | int = 0,
+        patience: str | timedelta | int = 0,
     ) -> Stream:
         """Say how event time advances in each partition of the source, by its rows as they are here.
 
@@ -188,6 +193,11 @@ class Stream:
             all_idle: What the watermark does when every partition is idle: "max" goes to that of the furthest
                 partition and stays, "hold" stays where it is, "clock" goes on with the clock, so that the last windows
                 fire without another event; events after an outage may be late then.
+            per: "key": rows mostly come in order within the key of the `key_by` that follows, and patterns by that key
+                need not wait for the watermark: a key's rows are complete up to its own newest time. See docs/time.md.
+            tolerance: With `per="key"`, how far behind its key's newest time a row may come; one that is further
+                behind is late.
+            patience: With `per="key"`, how far behind the watermark a key may be that has been silent.
         """
         self._refuse_if(self.keys != (), "watermark after key_by", "Set the watermark right after the source.")
         self._refuse_if(
@@ -217,8 +227,19 @@ class Stream:
             f"all_idle={all_idle!r} without idle_after",
             "Say after which time without events a partition is idle: idle_after=.",
         )
+        self._refuse_if(per not in ("source", "key"), f"per={per!r}", 'Choose "source" or "key".')
+        key_time = KeyTime(micros(tolerance, what="tolerance"), micros(patience, what="patience"))
+        for name, length in (("tolerance", key_time.tolerance), ("patience", key_time.patience)):
+            self._refuse_if(length < 0, f"{name}={text(length)}", "Give zero or more.")
+            self._refuse_if(length > 0 and per != "key", f"{name}= without per='key'", "It is about time by key.")
         node = plan.Watermark(
-            input=self.node, strategy=strategy, idle_after=idle, all_idle=all_idle, schema=self.schema, keys=self.keys
+            input=self.node,
+            strategy=strategy,
+            idle_after=idle,
+            all_idle=all_idle,
+            key_time=key_time if per == "key" else None,
+            schema=self.schema,
+            keys=self.keys,
         )
         return Stream(node)
 
@@ -810,6 +831,7 @@ class Matches:
             pattern=self.pattern,
             measures=tuple(measures.items()),
             timed_out=self.timed_out,
+            key_time=key_time_of(self.stream.node, self.stream.keys),
             schema=schema,
         )
         return Stream(node)
