@@ -127,6 +127,11 @@ def test_whatever_the_disorder_the_cut_and_the_restarts_the_answer_is_that_of_th
         found.append(outcome.rows)
         late += [] if outcome.late is None else outcome.late["value"].to_list()
         state = MemorySegments(dict(state.content))
+        if data.draw(st.booleans()):  # there and back: three key groups, of which the rows of the keys make one again
+            apart = [MemorySegments() for _ in range(3)]
+            operator.resplit([state], apart)
+            state = MemorySegments()
+            operator.resplit(apart, [state])
     found.append(operator.turn(state, Turn(rows[:0], FAR, 0)).rows)
     assert sorted(late) == sorted(rule.late)
     taken = pl.concat([rows[:0], *rule.taken])

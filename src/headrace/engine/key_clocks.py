@@ -18,6 +18,7 @@ import polars as pl
 
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME
+from headrace.engine.resplit import resplit_tables
 from headrace.engine.row_pages import Layouts
 from headrace.time.instants import BEGINNING
 
@@ -123,6 +124,29 @@ class KeyClocks:
         if index.pages:
             record[_TABLE] = index.record()
         return Marks(self.keys, marks, before, watermark)
+
+    def resplit(
+        self, old: Sequence[Segments], records: Sequence[dict[str, Any]], new: Sequence[Segments]
+    ) -> list[dict[str, Any]]:
+        """Spread the marks over other key groups.
+
+        Args:
+            old: Where they are kept.
+            records: What the operator saved of its own there.
+            new: Where they shall be kept.
+
+        Returns:
+            What is to be saved with the operator's own in each new key group.
+        """
+        before = [
+            self._table(state, TableIndex.of(record.get(_TABLE))) for state, record in zip(old, records, strict=True)
+        ]
+        after = [self._table(state, TableIndex()) for state in new]
+        resplit_tables(before, after, self.keys)
+        return [{_TABLE: table.index.record()} if table.index.pages else {} for table in after]
+
+    def _table(self, state: Segments, index: TableIndex) -> KeyedTable:
+        return KeyedTable(state, _TABLE, self.keys, Layouts(state, _LAYOUTS), index)
 
 
 def index_of(record: dict[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from headrace.stream.explain import explain
 from headrace.stream.order import key_time_of
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.stream.updating import kept_mark, refuse_updating, union_parts
+from headrace.tables import steps
 from headrace.tables import table as tables
 from headrace.time.duration import micros, text
 from headrace.time.key_time import KeyTime
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from headrace.enrich import Enrichment
     from headrace.formats import Format
     from headrace.stream.steps import Step
+    from headrace.tables.ranks import Numbering
     from headrace.tables.table import Table
     from headrace.time.watermarks import WatermarkStrategy
     from headrace.windows.aggregates import Aggregate
@@ -430,16 +432,44 @@ class Stream:
         )
         return self._window(same_window(), None, "value", 0)
 
-    def aggregate(self, *, on_error: plan.OnError = "fail", **aggregates: Aggregate) -> Stream:
-        """Fold the rows of each key and window into one row per firing.
+    def aggregate(
+        self,
+        *,
+        on_error: plan.OnError = "fail",
+        keep_for: str | timedelta | int | None = None,
+        **aggregates: Aggregate,
+    ) -> Stream:
+        """Fold the rows of each key and window into one row per firing; without a window, all rows of each key.
+
+        Without a window the result is updating: when rows come, the row of their key that was given before is taken
+        back, and a new one is added (`is_retraction`). Without a key there is one row for all. See docs/tables.md.
 
         Args:
-            on_error: What a failing user-defined aggregate does: "fail" the job, or send its rows to "dead_letter".
+            on_error: What a failing user-defined aggregate does: "fail" the job, or send its rows to "dead_letter",
+                which needs a window.
+            keep_for: Without a window: forget a key when the watermark is so far past its newest row. Its result
+                stays as it was given; a row that comes later begins anew, and takes nothing back.
             **aggregates: The result columns, such as `vehicles=count()`.
+
+        >>> from headrace.time import bounded
+        >>> from headrace.windows import count
+        >>> scans = Stream.rows("scans", {"depot": pl.String}).watermark(bounded("1s"))
+        >>> print(scans.key_by("depot").aggregate(scans=count()).explain())
+        rows scans
+          watermark bounded(1s)
+          key_by depot
+          aggregate scans=count() of all rows
+          key_by depot
         """
         window = self.node
         if not isinstance(window, plan.Window):
-            raise PlanError("aggregate without a window", hint="Call window(...) or same_window() right before it.")
+            self._refuse_if(
+                on_error != "fail", "on_error of an aggregate without a window", "Leave it out, or call window(...)."
+            )
+            return steps.aggregate(self, aggregates, keep_for=_kept_for(keep_for))
+        self._refuse_if(
+            keep_for is not None, "keep_for of an aggregate of a window", "A window ends by itself; leave it out."
+        )
         self._refuse_if(not aggregates, "aggregate of nothing", "Name at least one, such as vehicles=count().")
         reserved = {*PANE_COLUMNS, EVENT_TIME, *self.keys}
         for name in aggregates:
@@ -460,6 +490,87 @@ class Stream:
             input=window, aggregates=tuple(aggregates.items()), on_error=on_error, schema=pl.Schema(schema)
         )
         return Stream(node)
+
+    def top(
+        self,
+        n: int | None,
+        *,
+        by: str | Sequence[str] = (),
+        descending: bool | Sequence[bool] = True,
+        last_first: bool = False,
+        rank: str = "",
+        numbering: Numbering = "row_number",
+        keep_for: str | timedelta | int | None = None,
+    ) -> Stream:
+        """Keep the first `n` rows of each key in some order, revised as rows come; without a key, of all rows.
+
+        Of rows that are equal in the order the first to arrive comes first. Null is smaller than any value. The result
+        is updating, but for the first to arrive of rows that stay.
+
+        Args:
+            n: How many; with another numbering than "row_number", the greatest rank. None: all rows, with their rank.
+            by: The columns that order the rows; none: as they arrive.
+            descending: Whether the largest come first; for each column, or for all.
+            last_first: Whether of rows that nothing else tells apart the last to arrive comes first.
+            rank: The name of a new column with the rank of each row; empty: without one.
+            numbering: How equal rows are ranked: "row_number" (by arrival), "rank" (alike, with gaps), "dense_rank".
+            keep_for: Forget a key when the watermark is so far past its newest row.
+
+        >>> from headrace.time import bounded
+        >>> bids = Stream.rows("bids", {"auction": pl.Int64, "price": pl.Int64}).watermark(bounded("1s"))
+        >>> bids.key_by("auction").top(3, by="price", rank="place").schema.names()
+        ['auction', 'price', 'event_time', 'place', 'is_retraction']
+        """
+        _refuse_in_window(self.node, "top")
+        order = (by,) if isinstance(by, str) else tuple(by)
+        return steps.top(
+            self,
+            n,
+            order,
+            descending,
+            last_first=last_first,
+            rank=rank,
+            numbering=numbering,
+            keep_for=_kept_for(keep_for),
+        )
+
+    def distinct(self, *, keep_for: str | timedelta | int | None = None) -> Stream:
+        """Give each different row once, whatever its time; it is taken back when the last of its kind is.
+
+        Args:
+            keep_for: Forget a row when the watermark is so far past its newest copy; it may then be given again.
+
+        >>> from headrace.time import bounded
+        >>> scans = Stream.rows("scans", {"depot": pl.String, "parcel": pl.Int64}).watermark(bounded("1s"))
+        >>> print(scans.select("depot").distinct().explain())
+        rows scans
+          watermark bounded(1s)
+          select depot
+          key_by depot
+          distinct rows
+        """
+        _refuse_in_window(self.node, "distinct")
+        return steps.distinct(self, keep_for=_kept_for(keep_for))
+
+    def intersect(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 - as in SQL
+        """Give the rows that are in both streams, compared by all columns but the event time.
+
+        Args:
+            other: A stream of the same columns.
+            all: Keep copies: a row is given as often as it is in both. Otherwise once.
+        """
+        _refuse_in_window(self.node, "intersect")
+        return steps.multiset((self, other), "intersect_all" if all else "intersect")
+
+    def subtract(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 - as in SQL
+        """Give the rows that are not in the other stream (EXCEPT), compared by all columns but the event time.
+
+        Args:
+            other: A stream of the same columns.
+            all: Keep copies: each row of the other takes out one. Otherwise it takes out all, and rows are given once.
+        """
+        _refuse_in_window(self.node, "subtract")
+        return steps.multiset((self, other), "except_all" if all else "except")
 
     def match(self, pattern: Pattern) -> Matches:
         """Find a pattern in the rows of each key, in event-time order; `select` says what a match gives.
@@ -786,6 +897,13 @@ def _refuse_hidden(names: Iterable[str], where: str) -> None:
     for name in names:
         if name.startswith("#"):
             raise PlanError(f"{where} has a column {name!r}", hint="Names that begin with # are ours; choose another.")
+
+
+def _kept_for(time: str | timedelta | int | None) -> int | None:
+    kept = None if time is None else micros(time, what="keep_for")
+    if kept is not None and kept <= 0:
+        raise PlanError(f"keep_for of {kept} us", hint="Give a time above zero.")
+    return kept
 
 
 def _typed(stream: Stream) -> str:
