@@ -21,11 +21,11 @@ from headrace.tables.upserts import IS_DELETE, LatestRowsOperator, UpsertOperato
 from headrace.time.duration import text
 
 if TYPE_CHECKING:
-    from headrace.joins.planning import On
-    from headrace.joins.sides import How
     from collections.abc import Sequence
     from datetime import timedelta
 
+    from headrace.joins.planning import On
+    from headrace.joins.sides import How
     from headrace.stream.stream import Stream
     from headrace.windows.aggregates import Aggregate
 
@@ -43,6 +43,7 @@ class Table:
         retention: How long an older version, and a delete, is kept, in microseconds of event time; None: a delete for
             ever, an older version as long as a row before the watermark may need it.
         name: What the state of the table is found by; empty: it is derived.
+        null_keys: Whether null is a key like others; otherwise rows without a key are dismissed.
 
     >>> from headrace.stream import Stream
     >>> from headrace.time import bounded
@@ -62,6 +63,7 @@ class Table:
     versioned: bool = False
     retention: int | None = None
     name: str = ""
+    null_keys: bool = False
 
     @property
     def schema(self) -> pl.Schema:
@@ -75,7 +77,7 @@ class Table:
 
     def changes(self) -> Stream:
         """Give the updating stream of its rows: additions, and retractions of what they replace; keyed by the key."""
-        keyed = _keyed(self.source, self.key)
+        keyed = _keyed(self.source, self.key, null_keys=self.null_keys)
         if self.source.node.updating:
             return keyed
         operator = UpsertOperator(self.key, tuple(self.schema), self.versioned, self.retention)
@@ -90,7 +92,7 @@ class Table:
             gives_updates=True,
             name=self.name,
         )
-        return _keyed(replace(keyed, node=node), self.key)
+        return _keyed(replace(keyed, node=node), self.key, null_keys=self.null_keys)
 
     def join(
         self,
@@ -144,7 +146,7 @@ class Table:
 
         Of a table that is made of changes it is the row of each key that a turn ends with, or its delete.
         """
-        keyed = _keyed(self.source, self.key)
+        keyed = _keyed(self.source, self.key, null_keys=self.null_keys)
         if not self.source.node.updating:
             if IS_DELETE in keyed.schema:
                 return keyed
@@ -158,7 +160,7 @@ class Table:
             schema=operator.schema(keyed.schema),
             takes_updates=True,
         )
-        return _keyed(replace(keyed, node=node), self.key)
+        return _keyed(replace(keyed, node=node), self.key, null_keys=self.null_keys)
 
     def aggregate(
         self, *, by: str | Sequence[str] = (), keep_for: str | timedelta | int | None = None, **aggregates: Aggregate
@@ -184,6 +186,7 @@ def as_table(
     deletes: pl.Expr | None,
     versioned: bool,
     retention: int | None,
+    null_keys: bool = False,
 ) -> Table:
     """Make a table of a stream; see `Stream.as_table`."""
     if not key:
@@ -200,7 +203,7 @@ def as_table(
     source.key_by(*key)  # says what is wrong with the columns
     if deletes is not None:
         source = mark(source, IS_DELETE, deletes, text=f"deletes where {deletes}")
-    return Table(source, key, versioned, retention)
+    return Table(source, key, versioned, retention, null_keys=null_keys)
 
 
 def as_changelog(source: Stream, retraction: pl.Expr) -> Stream:

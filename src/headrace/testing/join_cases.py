@@ -100,7 +100,7 @@ class _Source:
         if self.input == "upsert" and keys:
             rows = self._marked().with_columns(**{mark: pl.col(change) == "delete"}).drop(change)
             versioned = bool(self.description.get("versioned"))
-            return rows.as_table(*map(self.column, keys), deletes=pl.col(mark), versioned=versioned)
+            return rows.as_table(*map(self.column, keys), deletes=pl.col(mark), versioned=versioned, null_keys=True)
         return self._marked().drop(mark).as_changelog(pl.col(change) == "delete").drop(change)
 
     def frame(self, rows: Sequence[Sequence[Any]], mark: int | None = None) -> pl.DataFrame:
@@ -158,7 +158,7 @@ class _Script:
         elif "input" in step and "rows" in step:
             self._feed({step["input"]: step["rows"]}, {})
         else:
-            marks = {name: step["watermark"] for name in self._sources} if "watermark" in step else {}
+            marks = dict.fromkeys(self._sources, step["watermark"]) if "watermark" in step else {}
             marks |= {
                 key.removeprefix("watermark_"): value for key, value in step.items() if key.startswith("watermark_")
             }
