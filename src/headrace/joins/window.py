@@ -66,9 +66,9 @@ class WindowJoin:
         for window in self._closed({*left.stretches, *right.stretches}, before, watermark):
             parts += self._joined(window, left, right)
         results = number_results(parts, saved)
-        for side, chunks in zip(("left", "right"), held, strict=True):
+        for name, chunks in zip(("left", "right"), held, strict=True):
             chunks.drop(watermark)
-            saved[side] = chunks.record()
+            saved[name] = chunks.record()
         state.put(_INDEX, record_to_bytes(saved))
         return Outcome(
             rows=results,

@@ -8,6 +8,7 @@ can be run.
 
 from __future__ import annotations
 
+import builtins
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -174,7 +175,7 @@ class _Script:
             mark = marks.get(name)
             source = self._sources[name]
             if mark is not None:
-                source.watermark = mark if source.watermark is None else _larger(mark, source.watermark)
+                source.watermark = mark if source.watermark is None else builtins.max(mark, source.watermark)
             frames[name] = source.frame(rows.get(name, ()), mark)
         if frames:
             self._keep(self._runner.step(frames, now=self._now))
@@ -196,10 +197,6 @@ class _Script:
             self.late.append(batch.late)
         if batch.dismissed is not None:
             raise HeadraceError(f"rows were dismissed: {batch.dismissed.rows()}")
-
-
-def _larger(one: int, two: int) -> int:
-    return one if one > two else two
 
 
 def run_case(case: Mapping[str, Any], key_groups: int = 4) -> CaseResult:
@@ -269,9 +266,9 @@ def _pair(case: Mapping[str, Any]) -> tuple[Stream, list[_Source], list[str]]:
 
 def _interval(case: Mapping[str, Any], left: _Source, right: _Source, options: dict[str, Any]) -> Stream:
     bounds = case["bounds"]
-    within = tuple(_duration(bounds.get(name)) for name in ("lower_ms", "upper_ms"))
+    within = (_duration(bounds.get("lower_ms")), _duration(bounds.get("upper_ms")))
     return left.plain().join(
-        right.plain(), within=within, grace=_duration(case.get("grace_ms") or 0), keep_for=_FOR_EVER, **options
+        right.plain(), within=within, grace=1000 * (case.get("grace_ms") or 0), keep_for=_FOR_EVER, **options
     )
 
 
@@ -285,11 +282,11 @@ def _window(case: Mapping[str, Any], left: _Source, right: _Source, options: dic
         streams.append(stream)
     if isinstance(window, type(same_window())) and not all(WINDOW_END in stream.schema for stream in streams):
         raise UnsupportedCaseError("a window join of which one side is aggregated")
-    return streams[0].join(streams[1], window=window, grace=_duration(case.get("grace_ms") or 0), **options)
+    return streams[0].join(streams[1], window=window, grace=1000 * (case.get("grace_ms") or 0), **options)
 
 
 def _temporal(case: Mapping[str, Any], left: _Source, right: _Source, options: dict[str, Any]) -> Stream:
-    return left.plain().join(right.table(), as_of=EVENT_TIME, grace=_duration(case.get("grace_ms") or 0), **options)
+    return left.plain().join(right.table(), as_of=EVENT_TIME, grace=1000 * (case.get("grace_ms") or 0), **options)
 
 
 def _latest(case: Mapping[str, Any], left: _Source, right: _Source, options: dict[str, Any]) -> Stream:
@@ -356,7 +353,7 @@ def _chained(
         for name, time in ((one, bounds.get("left_time")), (two, bounds.get("right_time"))):
             stream = streams[name] if name in streams else sources[name].plain()
             sides.append(stream.with_columns(event_time=pl.col(time)) if time and name in streams else stream)
-        within = tuple(_duration(bounds.get(name)) for name in ("lower_ms", "upper_ms"))
+        within = (_duration(bounds.get("lower_ms")), _duration(bounds.get("upper_ms")))
         return sides[0].join(sides[1], within=within, keep_for=_FOR_EVER, **options)
     right = streams[two] if two in streams else sources[two].table()
     if kind == "latest":
@@ -378,7 +375,7 @@ def _aggregated(source: _Source, stream: Stream, aggregate: Mapping[str, Any], w
         values[source.column(name)], finish = _value_of(function, *map(source.column, columns))
         if finish is not None:
             after[source.column(name)] = finish(pl.col(source.column(name)))
-    found = stream.key_by(*group, null_keys=True).window(window).aggregate(**values)
+    found = stream.key_by(*group, null_keys=True).window(window).aggregate(on_error="fail", keep_for=None, **values)
     return found.with_columns(**after, **{source.column(_HERE): pl.lit(value=True)})
 
 
