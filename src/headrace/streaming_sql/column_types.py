@@ -21,7 +21,7 @@ import polars as pl
 from headrace.cep.sql.lexer import problem
 
 if TYPE_CHECKING:
-    from polars._typing import PolarsDataType
+    from polars.datatypes import DataTypeClass
 
     from headrace.cep.sql.lexer import Cursor
 
@@ -180,5 +180,5 @@ def type_name(dtype: pl.DataType) -> str:
     return _NAMES.get(dtype, str(dtype).upper())
 
 
-def _instance(dtype: PolarsDataType) -> pl.DataType:
+def _instance(dtype: pl.DataType | DataTypeClass) -> pl.DataType:
     return dtype() if isinstance(dtype, type) else dtype
