@@ -8,7 +8,7 @@ only what it names.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -19,8 +19,7 @@ from headrace.cep.sql.query import as_polars
 from headrace.errors import HeadraceError, PlanError
 from headrace.stream import Stream
 from headrace.streaming_sql.options import Options
-from headrace.streaming_sql.planning import add_column, plan, quoted
-from headrace.streaming_sql.script import Fragment
+from headrace.streaming_sql.planning import Planned, add_column, plan
 from headrace.streaming_sql.table_files import BoundedTable, file_table, frame_table
 from headrace.streaming_sql.table_formats import OwnFormats
 from headrace.streaming_sql.table_source import topic_stream
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.streaming_sql import statements
+    from headrace.streaming_sql.script import Fragment
     from headrace.streaming_sql.statements import Kind
 
 CONNECTORS: Final = ("kafka", "upsert-kafka", "file", "filesystem", "print", "blackhole")
@@ -76,11 +76,12 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class ViewEntry:
-    """A view: its definition and the stream of its query."""
+    """A view: its definition, its query as it was planned, and the tables that it reads."""
 
     name: str
-    definition: statements.CreateView
-    stream: Stream
+    definition: statements.CreateView | None
+    planned: Planned
+    tables: tuple[TableEntry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Catalog:
         formats: Mapping[str, Callable[..., Any]] | None = None,
         load: Callable[[str], Callable[..., Any]] | None = None,
     ) -> None:
-        self._formats = OwnFormats(dict(formats or {}))
+        self.formats = OwnFormats(dict(formats or {}))
         self._load = load
         self._entries: dict[tuple[str, str], Entry] = {}
 
@@ -192,10 +193,10 @@ class Catalog:
         connector = options.choice("connector", CONNECTORS, "")
         stream, bounded = None, None
         if connector in ("file", "filesystem") and self._is_file_to_read(options):
-            bounded = file_table(table, options, self._formats, self._compute)
+            bounded = file_table(table, options, self.formats, self._compute)
             stream = bounded.stream
         elif connector in ("kafka", "upsert-kafka"):
-            stream = topic_stream(table, options, self._formats, self._compute)
+            stream = topic_stream(table, options, self.formats, self._compute)
         ask_for_output_options(options)
         options.finish()
         entry = TableEntry(table.name, stream, connector, table, bounded, tuple(options.notes))
@@ -217,10 +218,10 @@ class Catalog:
             found = self.find(view.name)
             if isinstance(found, ViewEntry):
                 return found
-        stream = self.plan(view.query)
+        planned = self.plan(view.query)
         if view.columns:
-            stream = self._renamed(view, stream)
-        entry = ViewEntry(view.name, view, stream)
+            planned = _renamed(view, planned)
+        entry = ViewEntry(view.name, view, planned, tuple(self.tables_under(view.query)))
         self._entries["relation", view.name.lower()] = entry
         return entry
 
@@ -278,8 +279,8 @@ class Catalog:
 
     # --- queries
 
-    def plan(self, query: Fragment) -> Stream:
-        """Make a stream of a query over the tables and views.
+    def plan(self, query: Fragment) -> Planned:
+        """Plan a query over the tables and views.
 
         Args:
             query: The query.
@@ -287,7 +288,16 @@ class Catalog:
         Raises:
             ScriptError: It is wrong; the message says where.
         """
-        return self._planned(query, {name: self._relation(name) for name in self.names_in(query)})
+        names = self.names_in(query)
+        if not names:
+            known = [*(each.name for each in self.tables), *(each.name for each in self.views)]
+            hint = f"Tables and views: {', '.join(known[:20])}." if known else "Write CREATE TABLE first."
+            raise query.problem("the query names no table that is there", hint=hint)
+        bounded = all(each.bounded is not None for each in self.tables_under(query))
+        try:
+            return plan(query.text, {name: self._relation(name) for name in names}, bounded=bounded)
+        except HeadraceError as wrong:
+            raise query.located(wrong) from wrong
 
     def names_in(self, query: Fragment) -> list[str]:
         """Tell which tables and views a query may name: those whose names stand in it."""
@@ -297,32 +307,22 @@ class Catalog:
             raise query.located(wrong) from wrong
         return [entry.name for (group, key), entry in self._entries.items() if group == "relation" and key in words]
 
+    def tables_under(self, query: Fragment) -> list[TableEntry]:
+        """Tell which tables a query may read, also by way of views."""
+        found: dict[str, TableEntry] = {}
+        for name in self.names_in(query):
+            entry = self.find(name)
+            under = [entry] if isinstance(entry, TableEntry) else entry.tables
+            found |= {each.name: each for each in under}
+        return list(found.values())
+
     def _relation(self, name: str) -> Any:
         entry = self.find(name)
+        if isinstance(entry, ViewEntry):
+            return entry.planned.stream
         if entry.stream is None:
             raise PlanError(f"table {name} can only be written", hint="Its connector has no rows to read.")
         return entry.stream
-
-    def _planned(self, query: Fragment, relations: Mapping[str, Any]) -> Stream:
-        if not relations:
-            names = [each.name for each in (*self.tables, *self.views)]
-            hint = f"Tables and views: {', '.join(names[:20])}." if names else "Write CREATE TABLE first."
-            raise query.problem("the query names no table that is there", hint=hint)
-        try:
-            return plan(query, relations)
-        except HeadraceError as wrong:
-            raise query.located(wrong) from wrong
-
-    def _renamed(self, view: statements.CreateView, stream: Stream) -> Stream:
-        columns = list(stream.schema)
-        if len(columns) != len(view.columns):
-            raise view.text.problem(
-                f"view {view.name} names {len(view.columns)} columns, its query gives {len(columns)}",
-                hint=f"The query gives {', '.join(columns)}.",
-            )
-        listed = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(columns, view.columns, strict=True))
-        whole = Fragment.whole(f"SELECT {listed} FROM {quoted(view.name)}")  # noqa: S608
-        return self._planned(whole, {view.name: stream})
 
     def _compute(self, stream: Stream, expressions: Mapping[str, Fragment]) -> Stream:
         """Add computed columns, one after the other: each may name those before it."""
@@ -332,6 +332,17 @@ class Catalog:
             except HeadraceError as wrong:
                 raise expression.located(wrong) from wrong
         return stream
+
+
+def _renamed(view: statements.CreateView, planned: Planned) -> Planned:
+    """Give the columns of a view the names that it declares."""
+    if len(planned.columns) != len(view.columns):
+        raise view.text.problem(
+            f"view {view.name} names {len(view.columns)} columns, its query gives {len(planned.columns)}",
+            hint=f"The query gives {', '.join(planned.schema)}.",
+        )
+    pairs = zip(view.columns, planned.columns, strict=True)
+    return replace(planned, columns=tuple((name, physical) for name, (_, physical) in pairs))
 
 
 def ask_for_output_options(options: Options) -> None:

@@ -3,7 +3,7 @@
 A physical column comes from the value of a record, or from its key with `'key.format'` and `'key.fields'`; a metadata
 column from what Kafka has beside them. Computed columns are the SELECT list of a query over these. The column of the
 WATERMARK becomes the time of the events: a field of the value is read as that by the format, so that a record without
-it is a dead letter; any other column is put in its place.
+it is a dead letter; any other column is put in its place. Without a WATERMARK the time is Kafka's, with a delay of 1 s.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ INSTANT: Final = pl.Datetime("us", "UTC")
 _FIGURES: Final = ("partition", "offset", "timestamp")
 _OWN_TIMES: Final = {"event-time": EVENT_TIME, "ingestion-time": INGESTION_TIME}
 _HEADER: Final = "headers."
+#: How far event time is behind without a WATERMARK, and how long a partition may be silent.
+_DELAY: Final = "1s"
+_IDLE_AFTER: Final = "10s"
 #: A double holds decimals of so many digits exactly.
 _EXACT_DIGITS: Final = 15
 
@@ -131,7 +134,7 @@ def finish_columns(
         stream = compute(stream, {name: each.expression for name, each in columns.computed.items()})
     idle = options.duration("scan.watermark.idle-timeout")
     if table.watermark is None:
-        return stream
+        return stream.watermark(bounded(_DELAY), idle_after=_IDLE_AFTER if idle is None else f"{idle}us")
     return _with_watermark(stream, table.watermark, time, idle)
 
 
