@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -32,12 +32,15 @@ from headrace.stream import plan
 from headrace.stream.declared import topic_source
 from headrace.stream.enriching import JOIN_HINT, enrich
 from headrace.stream.explain import explain
+from headrace.stream.order import key_time_of
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.stream.updating import kept_mark, refuse_updating, union_parts
 from headrace.tables import steps
 from headrace.tables import table as tables
 from headrace.tables.frames import Frame
 from headrace.time.duration import micros, text
+from headrace.time.key_time import KeyTime
+from headrace.time.watermarks import AllIdle
 from headrace.windows import same_window
 from headrace.windows.deduplicate import DeduplicateOperator
 from headrace.windows.fold import Fold
@@ -181,12 +184,24 @@ class Stream:
         strategy: WatermarkStrategy,
         *,
         idle_after: str | timedelta | None = None,
+        all_idle: AllIdle = "max",
+        per: Literal["source", "key"] = "source",
+        tolerance: str | timedelta | int = 0,
+        patience: str | timedelta | int = 0,
     ) -> Stream:
         """Say how event time advances in each partition of the source, by its rows as they are here.
 
         Args:
             strategy: For example `bounded("1s")`.
             idle_after: A partition without events for this long no longer holds the others back; None: it always does.
+            all_idle: What the watermark does when every partition is idle: "max" goes to that of the furthest
+                partition and stays, "hold" stays where it is, "clock" goes on with the clock, so that the last windows
+                fire without another event; events after an outage may be late then.
+            per: "key": rows mostly come in order within the key of the `key_by` that follows, and patterns by that key
+                need not wait for the watermark: a key's rows are complete up to its own newest time. See docs/time.md.
+            tolerance: With `per="key"`, how far behind its key's newest time a row may come; one that is further
+                behind is late.
+            patience: With `per="key"`, how far behind the watermark a key may be that has been silent.
         """
         self._refuse_if(self.keys != (), "watermark after key_by", "Set the watermark right after the source.")
         self._refuse_if(
@@ -206,9 +221,31 @@ class Stream:
         )
         idle = None if idle_after is None else micros(idle_after, what="idle_after")
         self._refuse_if(idle is not None and idle <= 0, f"idle_after {idle_after!r}", "Give a time above zero.")
-        return Stream(
-            plan.Watermark(input=self.node, strategy=strategy, idle_after=idle, schema=self.schema, keys=self.keys)
+        self._refuse_if(
+            all_idle not in get_args(AllIdle),
+            f"all_idle={all_idle!r}",
+            f"Choose one of {', '.join(get_args(AllIdle))}.",
         )
+        self._refuse_if(
+            all_idle != "max" and idle is None,
+            f"all_idle={all_idle!r} without idle_after",
+            "Say after which time without events a partition is idle: idle_after=.",
+        )
+        self._refuse_if(per not in ("source", "key"), f"per={per!r}", 'Choose "source" or "key".')
+        key_time = KeyTime(micros(tolerance, what="tolerance"), micros(patience, what="patience"))
+        for name, length in (("tolerance", key_time.tolerance), ("patience", key_time.patience)):
+            self._refuse_if(length < 0, f"{name}={text(length)}", "Give zero or more.")
+            self._refuse_if(length > 0 and per != "key", f"{name}= without per='key'", "It is about time by key.")
+        node = plan.Watermark(
+            input=self.node,
+            strategy=strategy,
+            idle_after=idle,
+            all_idle=all_idle,
+            key_time=key_time if per == "key" else None,
+            schema=self.schema,
+            keys=self.keys,
+        )
+        return Stream(node)
 
     def with_columns(self, **columns: pl.Expr) -> Stream:
         """Add or replace columns by Polars expressions."""
@@ -382,7 +419,7 @@ class Stream:
             f"allowed_lateness on a window without end ({assigner.describe()})",
             "Such a window never expires, so nothing is late for it; leave allowed_lateness out.",
         )
-        check_trigger(trigger or default(), ends=assigner.ends)
+        check_trigger(trigger or default(), ends=assigner.ends, lateness=lateness)
         return self._window(assigner, trigger, mode, lateness)
 
     def same_window(self) -> Stream:
@@ -952,6 +989,7 @@ class Matches:
             pattern=self.pattern,
             measures=tuple(measures.items()),
             timed_out=self.timed_out,
+            key_time=key_time_of(self.stream.node, self.stream.keys),
             schema=schema,
         )
         return Stream(node)
