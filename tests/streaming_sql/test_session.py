@@ -1,5 +1,7 @@
 """Statements one after the other: a catalog that grows, answers about it, and jobs."""
 
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import json
