@@ -1,7 +1,5 @@
 """Tables: what CREATE TABLE makes of a topic or a file."""
 
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 from datetime import UTC, datetime
