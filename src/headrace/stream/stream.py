@@ -38,6 +38,7 @@ from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, Wit
 from headrace.stream.updating import kept_mark, refuse_updating, union_parts
 from headrace.tables import steps
 from headrace.tables import table as tables
+from headrace.tables.frames import Frame
 from headrace.time.duration import micros, text
 from headrace.time.key_time import KeyTime
 from headrace.time.watermarks import AllIdle
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from headrace.joins.planning import On
     from headrace.joins.sides import How
     from headrace.stream.steps import Step
+    from headrace.tables.frames import OverFunction
     from headrace.tables.ranks import Numbering
     from headrace.tables.table import Table
     from headrace.time.watermarks import WatermarkStrategy
@@ -632,6 +634,44 @@ class Stream:
             numbering=numbering,
             keep_for=_kept_for(keep_for),
         )
+
+    def over(
+        self,
+        *,
+        rows: int | Literal["all"] | None = None,
+        range: str | timedelta | int | None = None,  # noqa: A002 - as in SQL
+        order: Literal["event_time", "arrival"] = "event_time",
+        **functions: OverFunction,
+    ) -> Stream:
+        """Add to each row what the rows of its key before it say: aggregates of a frame, numbers, neighbours.
+
+        In the order of event time a row goes on when the watermark has passed it; rows behind it are late. In the order
+        of arrival it goes on at once.
+
+        Args:
+            rows: Take this many rows before each row, or all, and the row itself.
+            range: Take the rows so far back in time, or "all", and those of the row's own time. This is the default,
+                with "all"; in order of arrival the default is all rows before.
+            order: What orders the rows of a key.
+            **functions: The new columns: aggregates such as `sum("price")`, or of `headrace.tables` `row_number()`,
+                `rank()`, `dense_rank()`, `lag(...)`, `lead(...)`, `first_value(...)`, `last_value(...)`.
+
+        >>> from headrace.tables import lag
+        >>> from headrace.time import bounded
+        >>> from headrace.windows import mean
+        >>> positions = Stream.rows("positions", {"bus": pl.String, "speed": pl.Float64}).watermark(bounded("1s"))
+        >>> smooth = positions.key_by("bus").over(range="1min", speed_1min=mean("speed"), before=lag("speed"))
+        >>> smooth.schema.names()
+        ['bus', 'speed', 'event_time', 'speed_1min', 'before']
+        """
+        _refuse_in_window(self.node, "over")
+        self._refuse_if(rows is not None and range is not None, "over with rows and range", "Give one of them.")
+        arrival = order == "arrival"
+        if rows is not None or (range is None and arrival):
+            frame = Frame("rows", None if rows is None or rows == "all" else rows)
+        else:
+            frame = Frame("range", None if range is None or range == "all" else micros(range, what="range"))
+        return steps.over(self, functions, frame, arrival=arrival)
 
     def distinct(self, *, keep_for: str | timedelta | int | None = None) -> Stream:
         """Give each different row once, whatever its time; it is taken back when the last of its kind is.

@@ -78,10 +78,20 @@ class Held:
     ) -> pl.DataFrame | None:
         """Take out the rows of some keys and the rows that are due; None where there are none.
 
+        Args:
+            wanted: Rows with the keys; None for no key.
+            watermark: Rows due by this event time are taken.
+            now: Rows due by this processing time are taken.
+
         Rows of another key with the same hash come along; all must be put back.
         """
         self._table = KeyedTable(self.state, _ROWS, self.keys, self._layouts, self.index)
         return self._table.take(hashes_of([wanted], self.keys), watermark=watermark, now=now)
+
+    def take_all(self) -> pl.DataFrame | None:
+        """Take out all rows; None where there are none."""
+        self._table = KeyedTable(self.state, _ROWS, self.keys, self._layouts, self.index)
+        return self._table.take(None)
 
     def put(self, rows: pl.DataFrame | None, event: pl.Series | None = None, clock: pl.Series | None = None) -> None:
         """Keep rows in place of those that were taken; of due times null means never."""

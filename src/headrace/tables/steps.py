@@ -12,8 +12,10 @@ from headrace.engine.operator import EVENT_TIME, IS_RETRACTION
 from headrace.errors import HeadraceError, PlanError
 from headrace.stream import plan
 from headrace.stream.steps import first_line
+from headrace.stream.updating import refuse_updating
 from headrace.tables.groups import GroupOperator
 from headrace.tables.multisets import MultisetOperator
+from headrace.tables.over import OverOperator
 from headrace.tables.ranks import RankOperator
 from headrace.time.duration import text
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from headrace.engine import Operator
     from headrace.stream.stream import Stream
+    from headrace.tables.frames import Frame, OverFunction
     from headrace.tables.multisets import SetOperation
     from headrace.tables.ranks import Numbering
     from headrace.windows.aggregates import Aggregate
@@ -82,6 +85,22 @@ def top(
     told += f" as {numbering} {rank}" if rank else ""
     told += f", groups kept for {text(keep_for)}" if keep_for is not None else ""
     return stateful(source, "top", told, operator, gives_updates=not operator.appends)
+
+
+def over(source: Stream, functions: Mapping[str, OverFunction], frame: Frame, *, arrival: bool = False) -> Stream:
+    """Add what a frame of earlier rows says; see `Stream.over`."""
+    refuse_updating(
+        source.node, "over", "Use it on the rows that the table is made of, or take top(...) or aggregate(...)."
+    )
+    if not functions:
+        raise PlanError("over of nothing", hint='Name a column, such as total=sum("price").')
+    for name in functions:
+        if name in source.schema or name.startswith("#"):
+            raise PlanError(f"over: the column {name!r} is taken", hint="Give it another name.")
+    operator = OverOperator(source.keys, tuple(source.schema), frame, tuple(functions.items()), arrival)
+    told = ", ".join(f"{name}={each.describe()}" for name, each in functions.items())
+    order = "arrival" if arrival else "event time"
+    return stateful(source, "over", f"over {frame.describe()} by {order} {told}", operator, gives_updates=False)
 
 
 def distinct(source: Stream, *, keep_for: int | None = None) -> Stream:
@@ -168,7 +187,7 @@ def stateful(source: Stream, does: str, description: str, operator: Operator, *,
         description=description,
         make=_giving(operator),
         schema=schema,
-        takes_updates=True,
+        takes_updates=not isinstance(operator, OverOperator),
         gives_updates=gives_updates,
     )
     result = replace(source, node=node)
