@@ -5,8 +5,7 @@ Random rows in random order and batches, watermarks of each side, restarts, one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import polars as pl
@@ -17,6 +16,9 @@ from tests.joins import oracle
 
 from headrace.joins.sides import HOWS
 from headrace.testing.join_cases import run_case
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 CHECKED = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 COLUMNS = [["k", "int"], ["n", "int"], ["ts", "timestamp"]]
