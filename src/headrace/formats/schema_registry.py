@@ -206,12 +206,12 @@ class RegistryClient:
     def _by_guid(self, path: str) -> dict[str, Any] | None:
         """Ask by a GUID. Most registries have no such page: to them every GUID is unknown, and no reason to fail."""
         try:
-            found: dict[str, Any] | None = self._ask("GET", path)
+            answer: dict[str, Any] | None = self._ask("GET", path)
         except _NoPageError:
             if not isinstance(self._ask("GET", "schemas/types", kind=list), list):
                 raise
             return None
-        return found
+        return answer
 
     def _registered_schema(self, answer: dict[str, Any], path: str) -> RegisteredSchema:
         text = answer.get("schema")

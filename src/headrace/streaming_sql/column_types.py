@@ -21,6 +21,8 @@ import polars as pl
 from headrace.cep.sql.lexer import problem
 
 if TYPE_CHECKING:
+    from polars.datatypes import DataTypeClass
+
     from headrace.cep.sql.lexer import Cursor
 
 _WITHIN: Final = "the type of a column"
@@ -178,5 +180,5 @@ def type_name(dtype: pl.DataType) -> str:
     return _NAMES.get(dtype, str(dtype).upper())
 
 
-def _instance(dtype: pl.DataType | type[pl.DataType]) -> pl.DataType:
+def _instance(dtype: pl.DataType | DataTypeClass) -> pl.DataType:
     return dtype() if isinstance(dtype, type) else dtype
