@@ -32,11 +32,13 @@ from headrace.stream import plan
 from headrace.stream.declared import topic_source
 from headrace.stream.enriching import JOIN_HINT, enrich
 from headrace.stream.explain import explain
+from headrace.stream.expressions import refuse_other_rows, refuse_unnamed
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.stream.updating import kept_mark, refuse_updating, union_parts
 from headrace.tables import table as tables
 from headrace.time.duration import micros, text
 from headrace.windows import same_window
+from headrace.windows.aggregates import Aggregate, check_values
 from headrace.windows.deduplicate import DeduplicateOperator
 from headrace.windows.fold import Fold
 from headrace.windows.previous import PreviousOperator
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     from headrace.stream.steps import Step
     from headrace.tables.table import Table
     from headrace.time.watermarks import WatermarkStrategy
-    from headrace.windows.aggregates import Aggregate
     from headrace.windows.assigners import Assigner
     from headrace.windows.panes import Mode
     from headrace.windows.triggers import Trigger
@@ -188,6 +189,11 @@ class Stream:
         self._refuse_if(
             self.node.stateful, "watermark after an aggregate", "Set it at the source; later steps inherit it."
         )
+        self._refuse_if(
+            not hasattr(strategy, "observe"),
+            f"watermark({strategy!r}): that is no strategy",
+            'Write .watermark(bounded("5s")) for events that come up to 5 s out of order.',
+        )
         try:
             strategy.observe(self.schema.to_frame().clear(1).with_columns(pl.lit(0).cast(_INSTANT).alias(EVENT_TIME)))
         except PolarsError as problem:
@@ -206,8 +212,10 @@ class Stream:
             plan.Watermark(input=self.node, strategy=strategy, idle_after=idle, schema=self.schema, keys=self.keys)
         )
 
-    def with_columns(self, **columns: pl.Expr) -> Stream:
-        """Add or replace columns by Polars expressions."""
+    def with_columns(self, *unnamed: Any, **columns: pl.Expr) -> Stream:
+        """Add or replace columns by Polars expressions, each of which looks at one row."""
+        refuse_unnamed(unnamed, "with_columns", 'with_columns(fahrenheit=pl.col("celsius") * 1.8 + 32)')
+        refuse_other_rows(columns.values(), "with_columns")
         return self._step(WithColumns(tuple(columns.items())), "with_columns")
 
     def select(self, *names: str, **columns: pl.Expr) -> Stream:
@@ -215,6 +223,9 @@ class Stream:
 
         In an updating stream `is_retraction` stays as well.
         """
+        unnamed = tuple(name for name in names if not isinstance(name, str))
+        refuse_unnamed(unnamed, "select", 'select("oven", warm=pl.col("celsius") > 9)')
+        refuse_other_rows(columns.values(), "select")
         named = tuple((name, pl.col(name)) for name in (*names, *kept_mark(self.node, (*names, *columns))))
         return self._step(Select(named + tuple(columns.items())), "select")
 
@@ -236,10 +247,12 @@ class Stream:
             f"filter({predicate!r}): that is no expression",
             'Write one of Polars: pl.col("celsius") > 10. For a function of rows see map_batches.',
         )
+        refuse_other_rows([predicate], "filter")
         return self._step(Filter(predicate, counted), "filter")
 
     def flat_map(self, name: str, items: pl.Expr) -> Stream:
         """Give every element of a list-valued expression a row of its own, in column `name`."""
+        refuse_other_rows([items], "flat_map")
         return self._step(FlatMap(name, items), "flat_map")
 
     def map_batches(self, function: Callable[[pl.DataFrame], pl.DataFrame], *, name: str = "") -> Stream:
@@ -393,16 +406,22 @@ class Stream:
         )
         return self._window(same_window(), None, "value", 0)
 
-    def aggregate(self, *, on_error: plan.OnError = "fail", **aggregates: Aggregate) -> Stream:
+    def aggregate(self, *unnamed: Any, on_error: plan.OnError = "fail", **aggregates: Aggregate) -> Stream:
         """Fold the rows of each key and window into one row per firing.
 
         Args:
+            *unnamed: Refused: every aggregate has a name.
             on_error: What a failing user-defined aggregate does: "fail" the job, or send its rows to "dead_letter".
             **aggregates: The result columns, such as `vehicles=count()`.
         """
         window = self.node
         if not isinstance(window, plan.Window):
             raise PlanError("aggregate without a window", hint="Call window(...) or same_window() right before it.")
+        refuse_unnamed(
+            tuple(each.describe() for each in unnamed if isinstance(each, Aggregate)) or unnamed,
+            "aggregate",
+            "aggregate(n=count())",
+        )
         self._refuse_if(not aggregates, "aggregate of nothing", "Name at least one, such as vehicles=count().")
         reserved = {*PANE_COLUMNS, EVENT_TIME, *self.keys}
         for name in aggregates:
@@ -410,6 +429,7 @@ class Stream:
         _refuse_hidden(aggregates, "aggregate")
         fold = Fold(self.keys, tuple(aggregates.items()))
         try:
+            check_values(aggregates, self.schema)
             values = fold.results(fold.partials(self.schema.to_frame())).schema
         except HeadraceError as problem:
             raise PlanError(f"aggregate cannot work: {problem.message}", hint=problem.hint) from problem
@@ -719,9 +739,15 @@ class Stream:
 
     def _known(self, column: str, where: str) -> None:
         if column not in self.schema:
+            outer, _, inner = column.partition(".")
+            nested = (
+                f'A field of {outer!r} becomes one by with_columns({inner}=pl.col("{outer}").struct.field("{inner}")). '
+                if inner.isidentifier() and isinstance(self.schema.get(outer), pl.Struct)
+                else ""
+            )
             raise PlanError(
                 f"{where}({column!r}): there is no such column",
-                hint=f"The columns here are: {', '.join(self.schema)}.",
+                hint=f"{nested}The columns here are: {', '.join(self.schema)}.",
             )
 
     def _refuse_reserved_keys(self) -> None:
