@@ -84,11 +84,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     # Joins and enrichment
     "join of streams": (
         lambda: timed().join(timed(), on="vehicle"),
-        r"join of two streams.*cannot be joined yet.*enrich\(table.*union\(right\)",
+        r"join of two streams without a bound in time.*within=.*window=.*as_table",
     ),
     "enrich by a stream": (
         lambda: timed().enrich(timed(), on="vehicle"),  # type: ignore[arg-type]
-        r"enrich takes a table, a function or a service, and this is another stream.*cannot be joined yet",
+        r"enrich takes a table, a function or a service, and this is another stream.*Join the two streams: join\(",
     ),
     "enrich by a frame": (
         lambda: timed().enrich(pl.DataFrame({"vehicle": ["a"], "x": [1]}), on="vehicle"),  # type: ignore[arg-type]
@@ -113,7 +113,14 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: timed().process(lambda keys, schema: Nothing({"event_time": INSTANT})),
         r"process without a key",
     ),
-    "aggregate without window": (lambda: keyed().aggregate(n=count()), r"aggregate without a window.*window\(...\)"),
+    "keep_for of a window": (
+        lambda: keyed().window(tumbling("1s")).aggregate(n=count(), keep_for="1h"),
+        r"keep_for of an aggregate of a window.*leave it out",
+    ),
+    "on_error without window": (
+        lambda: keyed().aggregate(n=count(), on_error="dead_letter"),
+        r"on_error of an aggregate without a window.*window\(...\)",
+    ),
     "aggregate of nothing": (lambda: keyed().window(tumbling("1s")).aggregate(), r"aggregate of nothing.*count\(\)"),
     "window without aggregate": (
         lambda: planned(keyed().window(tumbling("1s"))),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.engine import Operator
     from headrace.stream.steps import Step
-    from headrace.time.watermarks import WatermarkStrategy
+    from headrace.time.watermarks import AllIdle, WatermarkStrategy
 
 __all__ = ["Edge", "Entry", "ResultEdge", "Pipeline", "Stage", "StageInput", "compile_outputs", "compile_plan"]
 
@@ -77,6 +77,7 @@ class _Origin:
     idle_after: int | None = None
     untimed: int = 0
     marked: bool = False
+    all_idle: AllIdle = "max"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +90,10 @@ class _Draft:
     inputs: tuple[tuple[_Tail, ...], ...]
     fires_again: bool
     level: int
+
+    @property
+    def updating(self) -> bool:
+        return self.node.retracts and not isinstance(self.node, plan.Aggregated)
 
     @property
     def lateness(self) -> int:
@@ -114,6 +119,7 @@ class _Way:
     schema: pl.Schema
     fold: ChainedFold | None = None
     last_steps: tuple[Step, ...] = ()
+    updating: bool = False
 
 
 class _Graph:
@@ -143,7 +149,7 @@ class _Graph:
                 )
             before = sum(way.draft is tail.origin for way in ways)
             part = "" if len(tails) == 1 else tail.origin.step if not before else f"{tail.origin.step}.{before + 1}"
-            ways.append(_Way(name, part, tail.origin, tail.steps, node.schema))
+            ways.append(_Way(name, part, tail.origin, tail.steps, node.schema, updating=tail.origin.updating))
         return ways
 
     def _tails(self, node: plan.Node, *, retracts: bool) -> tuple[_Tail, ...]:
@@ -208,7 +214,9 @@ class _Graph:
 def _marked(tail: _Tail, node: plan.Watermark) -> _Tail:
     if not isinstance(tail.origin, _Origin):
         raise PlanError("watermark after an aggregate", hint="Set it right after the source; later stages inherit it.")
-    timed = _Origin(tail.origin.source, node.strategy, node.idle_after, len(tail.steps), marked=True)
+    timed = _Origin(
+        tail.origin.source, node.strategy, node.idle_after, len(tail.steps), marked=True, all_idle=node.all_idle
+    )
     return _Tail(timed, tail.steps)
 
 
@@ -258,6 +266,7 @@ def _assembled(ways: Iterable[_Way]) -> Pipeline:
                             untimed=timed.untimed,
                             stage=number,
                             input=at,
+                            all_idle=timed.all_idle,
                         )
                     )
     outputs = [
@@ -270,6 +279,7 @@ def _assembled(ways: Iterable[_Way]) -> Pipeline:
             way.fold,
             way.last_steps,
             way.part,
+            way.updating,
         )
         for way in ways
     ]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.engine import Operator
     from headrace.stream.plan import Source
     from headrace.stream.steps import Step
-    from headrace.time.watermarks import WatermarkStrategy
+    from headrace.time.watermarks import AllIdle, WatermarkStrategy
     from headrace.windows.chained import ChainedFold
 
 
@@ -46,6 +46,7 @@ class Entry:
         untimed: How many of the steps come before the watermark strategy looks at the rows.
         stage: The stage that the rows are for.
         input: Which of its inputs.
+        all_idle: What the time of the source does when no partition brings events.
     """
 
     source: Source
@@ -56,6 +57,7 @@ class Entry:
     untimed: int = 0
     stage: int = 0
     input: int = 0
+    all_idle: AllIdle = "max"
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class ResultEdge:
         fold: A same-window aggregate, or None.
         last_steps: The stateless steps after the merge of the fold.
         part: Tells the stages apart that give results to one output; empty where there is one.
+        updating: Whether results may be taken back, by later ones with `is_retraction`.
     """
 
     name: str
@@ -146,6 +149,7 @@ class ResultEdge:
     fold: ChainedFold | None = None
     last_steps: tuple[Step, ...] = ()
     part: str = ""
+    updating: bool = False
 
     @property
     def after_key(self) -> tuple[Step, ...]:

@@ -22,14 +22,16 @@ or an infinity cannot be subtracted from a floating-point sum again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION
 from headrace.errors import PlanError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Self
 
 #: A column by name, or an expression over the columns of a row.
@@ -46,6 +48,21 @@ class Bulk(NamedTuple):
 
     gather: list[pl.Expr]
     settle: list[pl.Expr]
+
+
+class Need(NamedTuple):
+    """What kind of values an aggregate can fold.
+
+    Args:
+        kind: "numbers", or "order" for values of which one is the largest.
+        of: The values.
+    """
+
+    kind: Literal["numbers", "order"]
+    of: pl.Expr
+
+
+_NO_NUMBERS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
 
 
 @dataclass(frozen=True)
@@ -90,9 +107,43 @@ class Aggregate:
         """Name the columns of a row that the aggregate reads."""
         return []
 
+    def needs(self) -> Need | None:
+        """Say what kind of values the aggregate can fold; None if any."""
+        return None
+
     def describe(self) -> str:
         """Write the aggregate as a user writes it; also its fingerprint in saved state."""
         raise NotImplementedError
+
+
+def check_values(aggregates: Mapping[str, Aggregate], schema: pl.Schema) -> None:
+    """Refuse aggregates of values that they would fail on, or have no answer for, when rows come.
+
+    >>> check_values({"mean": mean("name")}, pl.Schema({"name": pl.String}))
+    Traceback (most recent call last):
+    headrace.errors.PlanError: mean(name) of String: it takes numbers. Name another column, ...
+
+    Raises:
+        PlanError: There is one.
+    """
+    for aggregate in aggregates.values():
+        need = aggregate.needs()
+        if need is None:
+            continue
+        try:
+            kind = schema.to_frame().select(need.of.alias("value")).schema["value"]
+        except PolarsError:
+            continue  # a column that is not there: the fold says so
+        if need.kind == "numbers" and (kind.is_nested() or kind in _NO_NUMBERS):
+            raise PlanError(
+                f"{aggregate.describe()} of {kind}: it takes numbers",
+                hint="Name another column, or cast it before: pl.col(...).cast(pl.Float64, strict=False).",
+            )
+        if need.kind == "order" and kind.is_nested():
+            raise PlanError(
+                f"{aggregate.describe()} of {kind}: such values have no order",
+                hint='Name one of its fields: pl.col("...").struct.field("...").',
+            )
 
 
 def column(of: Column) -> pl.Expr:
@@ -152,24 +203,36 @@ class Count(Aggregate):
 
 @dataclass(frozen=True)
 class Sum(_OfColumn):
-    """The sum; small integers are summed as 64 bits."""
+    """The sum; small integers are summed as 64 bits.
+
+    Args:
+        or_null: Whether the sum of no values is null, as in SQL, and not 0.
+    """
+
+    or_null: bool = False
 
     def partial(self, name: str) -> list[pl.Expr]:
-        """Add the values up."""
-        return [(self.of * (sign() if self.signed else pl.lit(1, dtype=pl.Int64))).sum().alias(f"{name}.sum")]
+        """Add the values up, and count them where that is needed."""
+        weight = sign() if self.signed else pl.lit(1, dtype=pl.Int64)
+        total = (self.of * weight).sum().alias(f"{name}.sum")
+        if not self.or_null:
+            return [total]
+        known = sign().filter(self.of.is_not_null()).sum() if self.signed else self.of.count().cast(pl.Int64)
+        return [total, known.alias(f"{name}.count")]
 
     def merge(self, name: str) -> list[pl.Expr]:
         """Add the sums."""
-        return [pl.col(f"{name}.sum").sum()]
+        parts = ("sum", "count") if self.or_null else ("sum",)
+        return [pl.col(f"{name}.{part}").sum() for part in parts]
 
     def result(self, name: str) -> pl.Expr:
         """Give the sum."""
-        total = pl.col(f"{name}.sum")
-        return total.fill_null(strategy="zero").alias(name)
+        total = pl.col(f"{name}.sum").fill_null(strategy="zero")
+        return (pl.when(pl.col(f"{name}.count") > 0).then(total) if self.or_null else total).alias(name)
 
     def describe(self) -> str:
         """Write the aggregate as a user writes it."""
-        return f"sum({self.label})"
+        return f"sum({self.label}{', or_null=True' if self.or_null else ''})"
 
 
 @dataclass(frozen=True)
@@ -177,6 +240,10 @@ class Extreme(_OfColumn):
     """The smallest or the largest value."""
 
     largest: bool
+
+    def needs(self) -> Need:
+        """Values that have an order."""
+        return Need("order", self.of)
 
     def partial(self, name: str) -> list[pl.Expr]:
         """Take the extreme of the values."""
@@ -207,6 +274,10 @@ class Extreme(_OfColumn):
 @dataclass(frozen=True)
 class Mean(_OfColumn):
     """The arithmetic mean."""
+
+    def needs(self) -> Need:
+        """Numbers."""
+        return Need("numbers", self.of)
 
     def partial(self, name: str) -> list[pl.Expr]:
         """Add the values up and count them."""
@@ -244,6 +315,10 @@ class Variance(_OfColumn):
 
     ddof: int = 1
     root: bool = False
+
+    def needs(self) -> Need:
+        """Numbers."""
+        return Need("numbers", self.of)
 
     def partial(self, name: str) -> list[pl.Expr]:
         """Fold the values into three numbers."""
@@ -343,6 +418,10 @@ class Histogram(_OfColumn):
 
     edges: tuple[float, ...] = ()
 
+    def needs(self) -> Need:
+        """Numbers."""
+        return Need("numbers", self.of)
+
     def partial(self, name: str) -> list[pl.Expr]:
         """Count per bin."""
         values = self.of.cast(pl.Float64)
@@ -386,13 +465,17 @@ def count(of: Column | None = None) -> Count:
     return Count() if of is None else Count(column(of), label_of(of))
 
 
-def sum(of: Column) -> Sum:  # noqa: A001 - read as headrace.windows.sum, like polars.sum
+def sum(of: Column, *, or_null: bool = False) -> Sum:  # noqa: A001 - read as headrace.windows.sum, like polars.sum
     """Add the values of a column up.
+
+    Args:
+        of: The column.
+        or_null: Give null where there is no value, as SQL does, and not 0.
 
     >>> sum("v").describe()
     'sum(v)'
     """
-    return Sum(column(of), label_of(of))
+    return Sum(column(of), label_of(of), or_null)
 
 
 def min(of: Column) -> Extreme:  # noqa: A001
