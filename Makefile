@@ -20,7 +20,7 @@ ARGS ?=
 
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: help run test test-quick test-long test-pythons lint types format dist bench peers chaos jars lock clean java mosquitto chromium setup setup-dev \
+.PHONY: help run test test-quick test-long test-pythons lint docs types format dist bench peers chaos jars lock clean java mosquitto chromium setup setup-dev \
 	frontend frontend-check page screenshots
 
 help: ## Show this list
@@ -57,6 +57,10 @@ lint: setup-dev ## Check style, types and the layers
 
 format: setup-dev ## Bring the code into the common form
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+docs: setup-dev ## Build the site of the documentation with a reference of the public names into build/site; warnings are errors
+	@$(BIN)/mkdocs --quiet build --strict
+	@echo "==> build/site/index.html"
 
 dist: setup-dev frontend ## Build wheels and sdists of both packages into dist/, from locked build tools
 	@rm -rf dist && $(BIN)/python -m hatchling build -d dist

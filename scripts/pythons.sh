@@ -27,7 +27,7 @@ find_python() {
 # prepare PYTHON DIRECTORY: install the locked requirements, unless they are there.
 prepare() {
   local made
-  made="$(cat requirements/build.txt requirements/dev.txt pyproject.toml | sha256sum)"
+  made="$(cat requirements/build.txt requirements/dev.txt pyproject.toml transit/pyproject.toml | sha256sum)"
   [ "$(cat "$2/locked" 2>/dev/null)" = "$made" ] && return 0
   echo "==> creating $2 with $("$1" --version) (Spark is 450 MB; some minutes)"
   rm -rf "$2"
@@ -35,7 +35,7 @@ prepare() {
   local pip=("$2/bin/python" -m pip --disable-pip-version-check install --quiet)
   "${pip[@]}" --require-hashes -r requirements/build.txt &&
     "${pip[@]}" --no-build-isolation --require-hashes -r requirements/dev.txt &&
-    "${pip[@]}" --no-build-isolation --no-deps --editable . || return 1
+    "${pip[@]}" --no-build-isolation --no-deps --editable . --editable transit || return 1
   echo "$made" >"$2/locked"
 }
 

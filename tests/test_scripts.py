@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 from pathlib import Path
@@ -48,3 +49,27 @@ def test_every_promised_python_is_tried_and_those_that_are_missing_are_named(tmp
         assert f"{told}; not on this machine 3.78" in done.stdout
         assert "ran venv/bin/python" in done.stdout
         assert done.returncode == code
+
+
+def test_another_python_gets_both_packages(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "pythons.sh").write_text((ROOT / "scripts" / "pythons.sh").read_text())
+    (tmp_path / "scripts" / "quick.sh").write_text("true\n")
+    (tmp_path / "pyproject.toml").write_text('"Programming Language :: Python :: 3.78",')
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    python = programs / "python3.78"
+    python.write_text(
+        "#!/bin/sh\n"
+        'case "$2" in\n'
+        'venv) mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;\n'
+        'pip) echo "$@" >> called ;;\n'
+        "*) echo 3.78 ;;\n"
+        "esac\n"
+    )
+    python.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    command = ["bash", "scripts/pythons.sh", "venv"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "passed 3.78" in done.stdout
+    assert "--editable . --editable transit" in (tmp_path / "called").read_text()

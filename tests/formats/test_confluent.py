@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import importlib
 import json as plain_json
 import pickle
 import threading
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -19,7 +22,7 @@ import pytest
 from tests.formats.samples import records, rows
 
 from headrace.errors import ConfigError, RegistryError, SchemaError
-from headrace.formats import SchemaRegistry, avro, confluent, json, protobuf, schema_registry
+from headrace.formats import SchemaRegistry, avro, confluent, debezium, json, protobuf, schema_registry
 from headrace.formats.confluent import frame, frame_indexes, message_indexes, unframe
 from headrace_transit.schemas import VehiclePosition
 
@@ -47,6 +50,9 @@ class Registry(ThreadingHTTPServer):
         self.asked: Counter[str] = Counter()
         self.failures: list[int] = []
         self.auth: str | None = None
+        self.knows_guids = True
+        #: What is answered instead, by path: the bytes, and the seconds between one and the next (0: all at once).
+        self.strange: dict[str, tuple[bytes, float]] = {}
 
     @property
     def url(self) -> str:
@@ -76,8 +82,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
+    def _say(self, content: bytes, pause: float) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        with contextlib.suppress(OSError):  # nobody waits for the end
+            for part in (content,) if not pause else (bytes([byte]) for byte in content):
+                self.wfile.write(part)
+                time.sleep(pause)
+        self.close_connection = True
+
     def _refused(self) -> bool:
         self.server.asked[self.path] += 1
+        if self.path in self.server.strange:
+            self._say(*self.server.strange[self.path])
+            return True
         if self.server.auth is not None and self.headers.get("Authorization") != self.server.auth:
             self._answer(401, {"error_code": 401, "message": "who are you?"})
             return True
@@ -92,6 +111,10 @@ class _Handler(BaseHTTPRequestHandler):
         match self.path.strip("/").split("/"):
             case ["schemas", ("ids" | "guids"), number] if number in self.server.schemas:
                 self._answer(200, self.server.schemas[number])
+            case ["schemas", "types"]:
+                self._answer(200, ["JSON", "PROTOBUF", "AVRO"])
+            case ["schemas", "guids", _] if not self.server.knows_guids:
+                self._answer(404, {"error_code": 404, "message": "HTTP 404 Not Found"})
             case ["schemas", *_]:
                 self._answer(404, {"error_code": 40403, "message": "Schema not found"})
             case ["subjects", subject, "versions", "latest"] if subject in self.server.subjects:
@@ -183,6 +206,14 @@ def test_values_are_read_by_the_schemas_that_wrote_them(registry: Registry) -> N
     [
         ({"type": "record", "name": "Scan", "fields": [{"name": "parcel", "type": "long"}]}, {}, "cannot be read as"),
         ({"type": "array", "items": "string"}, {}, "not a record"),
+        (
+            {
+                **OLD,
+                "fields": [{"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A"], "default": ["A"]}}],
+            },
+            {},
+            r'is an enum with the default ["A"]',
+        ),
         (OLD, {"schemaType": "JSON"}, "it is a schema of JSON"),
         (OLD, {"references": [{"name": "x", "subject": "x", "version": 1}]}, "types of other subjects"),
     ],
@@ -218,6 +249,70 @@ def test_a_registry_that_does_not_answer_is_an_error_and_no_dead_letter(registry
     with pytest.raises(RegistryError, match="is no schema registry"):
         SchemaRegistry(f"{registry.url}/elsewhere").client.schema(1)
     SchemaRegistry(f"{registry.url}/elsewhere").client._connection.close()
+
+
+def test_made_up_schemas_are_dead_letters_with_any_registry(registry: Registry) -> None:
+    """A registry that has no page for GUIDs, or takes no number beyond four signed bytes, is asked in vain for ever."""
+    registry.knows_guids = False
+    good = registry.put("scans-value", OLD)
+    values = [
+        b"\x01" + b"\xab" * 16 + b"\x02a",
+        b"\0\xff\xff\xff\xff\x02a",
+        b"\0\x80\0\0\0\x02a",
+        value(good, OLD, {"parcel": "a"}),
+    ]
+    assert rows(avro(OLD, registry=registry.url), *values) == ["malformed"] * 3 + [{"parcel": "a"}]
+    assert set(registry.asked) == {
+        f"/schemas/guids/{UUID(bytes=bytes([0xAB] * 16))}",
+        "/schemas/types",
+        f"/schemas/ids/{good}",
+    }
+    wrong = SchemaRegistry(f"{registry.url}/elsewhere")
+    with pytest.raises(RegistryError, match="is no schema registry"):
+        avro(OLD, registry=wrong).decode(records(values[0]))
+    wrong.client._connection.close()
+
+
+def test_crowds_of_made_up_schemas_cost_a_bounded_number_of_questions(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("headrace.formats.avro"), "MAX_UNKNOWN", 5)
+    good = registry.put("scans-value", OLD)
+    made_up = [value(number, OLD, {"parcel": "x"}) for number in range(1_000, 1_050)]
+    values = [*made_up, *(value(good, OLD, {"parcel": name}) for name in "ab")]
+    decoded = avro(OLD, registry=registry.url).decode(records(*values))
+    assert decoded.frame.get_column("parcel").to_list() == ["a", "b"], "schemas of more records are asked for first"
+    assert sorted(decoded.rejections) == list(range(50))
+    assert "was not asked for" in decoded.rejections[49].text
+    assert len(registry.asked) == 6
+
+
+@pytest.mark.parametrize(
+    ("content", "pause", "complaint"),
+    [
+        (b"[" * 200_000, 0, "is no schema registry"),
+        (b'{"schema":' + b"[" * 200_000, 0, "is no schema registry"),
+        (b'{"schema": 7}', 0, "is no schema registry"),
+        (b"[]", 0, "is no schema registry"),
+        (b'"' + b"x" * 17_000_000 + b'"', 0, "more than 16 MiB"),
+        (b" " * 1_000, 0.1, "ReadTimeout"),
+    ],
+)
+def test_strange_answers_of_a_registry_are_errors_that_name_it(
+    registry: Registry, content: bytes, pause: float, complaint: str
+) -> None:
+    registry.strange["/schemas/ids/1"] = (content, pause)
+    hasty = SchemaRegistry(registry.url, attempts=1, timeout=1 if pause else 10)
+    with pytest.raises(RegistryError, match=complaint):
+        hasty.client.schema(1)
+    hasty.client._connection.close()
+
+
+@pytest.mark.parametrize("number", ["-1", "4294967296", "true", '"1"'])
+def test_a_number_that_no_registry_gives_is_not_written(registry: Registry, number: str) -> None:
+    registry.strange["/subjects/depots-value/versions"] = (f'{{"id": {number}}}'.encode(), 0)
+    with pytest.raises(RegistryError, match="is no schema registry"):
+        avro(registry=registry.url, subject="depots-value").encode(pl.DataFrame({"n": [3]}))
 
 
 def test_the_password_is_in_the_environment_alone(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,6 +377,15 @@ def test_other_formats_in_the_wire_format() -> None:
     assert rows(positions, *values) == [{"vehicle_id": "1"}, {"vehicle_id": "1"}, "malformed", "malformed"]
     with pytest.raises(SchemaError, match="does not take avro"):
         confluent(avro(OLD))
+
+
+def test_what_the_format_of_the_bodies_skips_is_skipped() -> None:
+    changes = confluent(debezium({"id": pl.Int64}))
+    change = b'\0\0\0\0\x07{"op":"c","after":{"id":1},"source":{"ts_ms":1}}'
+    decoded = changes.decode(records(b"{}", None, change, None))
+    assert decoded.skipped is not None
+    assert decoded.skipped.tolist() == [1, 3]
+    assert (decoded.positions.tolist(), list(decoded.rejections)) == ([2], [0])
 
 
 def test_message_indexes() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark.checkpoint.durable_files import make_directory, write_durably
+from headrace.savepoints.durable_files import make_directory, write_durably
 from headrace.spark.session.session import spark_settings, start_session
 
 

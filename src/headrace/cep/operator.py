@@ -20,12 +20,14 @@ import polars as pl
 from headrace.cep.compiler import compile_pattern, refuse_impossible
 from headrace.cep.conditions import rows_read, unknown_column
 from headrace.cep.intake import sort_out
-from headrace.cep.keyed import by_key, of_keys
+from headrace.cep.keyed import PATHS, by_key, of_keys
 from headrace.cep.measures import Measure, columns_of, compute, first, last
 from headrace.cep.saved import pack, refuse_older_pages, unpack
 from headrace.cep.streaming import Advance, Piece, Progress, StreamMatcher
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
+from headrace.engine.keygroups import key_groups
 from headrace.engine.operator import EVENT_TIME, Outcome, Turn
+from headrace.engine.resplit import resplit_frames
 from headrace.engine.row_pages import Layouts
 from headrace.errors import PlanError
 
@@ -205,6 +207,29 @@ class PatternOperator:
             keys=keys,
         )
 
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread rows that wait, and partial matches, over other key groups; partial matches then lie in pages."""
+        saved = [(state, *unpack(value)) for state in old if (value := state.get(_SEGMENT)) is not None]
+        if not saved:
+            return
+        pending = resplit_frames([frames.pop("pending", None) for _, _, frames in saved], self.key, len(new))
+        partial = [
+            part
+            for state, record, frames in saved
+            if (part := _Pages(state, self.key, record).all_rows() if not frames else _paged(frames, self.key))
+        ]
+        rows, due = pl.DataFrame(), pl.Series(dtype=pl.Int64)
+        if partial:
+            rows = pl.concat([frame for frame, _ in partial], how="diagonal_relaxed")
+            due = pl.concat([times for _, times in partial])
+        numbers = pl.Series(key_groups(rows, self.key, len(new)))
+        marks = [mark for _, record, _ in saved if (mark := record.get("watermark")) is not None]
+        for number, (state, waiting) in enumerate(zip(new, pending, strict=True)):
+            pages = _Pages(state, self.key, {})
+            pages.fill(rows.filter(numbers == number), due.filter(numbers == number))
+            keep = {} if waiting is None else {"pending": waiting}
+            state.put(_SEGMENT, pack({"watermark": min(marks, default=None), **pages.record()}, keep))
+
     def _under_way(
         self, pages: _Pages, frames: dict[str, pl.DataFrame], rows: Sorted, watermark: int
     ) -> tuple[Progress, Ints]:
@@ -273,9 +298,30 @@ class _Pages:
         if self._index.pages == 0:
             self._layouts.forget()
 
+    def all_rows(self) -> tuple[pl.DataFrame, pl.Series] | None:
+        """Read the partial matches of all keys, and when each is due; None where there are none."""
+        found = self._table.all_rows() if self.keys else None
+        return None if found is None else found[:2]
+
+    def fill(self, rows: pl.DataFrame, due: pl.Series) -> None:
+        """Keep the partial matches of keys where there were none before."""
+        if rows.height:
+            self.keys = int((rows.get_column(PATHS).bin.size() > 0).sum())
+            self._table.put(rows, due)
+
     def record(self) -> dict[str, Any]:
         """Say what must be known to find them again."""
         return {"keys": self.keys, _PARTIAL: self._index.record()} if self._index.pages else {}
+
+
+def _paged(frames: dict[str, pl.DataFrame], key: list[str]) -> tuple[pl.DataFrame, pl.Series] | None:
+    """Bring the partial matches of one segment into the form that they have in pages; None where there are none."""
+    progress = Progress.of(frames)
+    if progress.rows is None or not progress.rows.height:
+        return None
+    numbers = progress.rows.select(pl.struct(key).rank("dense")).to_series() if key else None
+    row_keys = np.zeros(progress.rows.height, dtype=np.int64) if numbers is None else numbers.to_numpy()
+    return by_key(progress, row_keys.astype(np.int64))[:2]
 
 
 def _told(condition: object) -> str:

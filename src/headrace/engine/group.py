@@ -21,6 +21,8 @@ from headrace.time.instants import BEGINNING, END
 from headrace.time.watermarks import WatermarkTracker
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.engine.limits import StateLimit
     from headrace.engine.operator import Operator, Outcome
     from headrace.engine.state import Segments
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 
 #: The segment with the time that a group has come to; every turn reads it first, and writes it.
 CLOCK = "clock"
+#: Begins the names of the operator's own segments.
+OWN = "op/"
 
 
 @dataclass(frozen=True)
@@ -267,6 +271,15 @@ class Group:
         return [left[each.name].pop(0) if left.get(each.name) else None for each in self._inputs]
 
 
+def saved_clock(segments: Mapping[str, bytes]) -> dict[str, Any] | None:
+    """Read how far the time of a key group has come, out of its saved segments; None where it had no turn yet.
+
+    The record has at least `shape` (the fingerprint of the operator), `types` (of the columns), `watermark` and `now`.
+    """
+    value = segments.get(CLOCK)
+    return None if value is None else record_from_bytes(value)
+
+
 def _marks(saved: dict[str, Any], inputs: int) -> list[int]:
     """Read the watermark of each input after the turn before."""
     marks: list[int] = saved.get("marks", [])
@@ -330,18 +343,18 @@ class _Own:
         self.call_cost: int | None = getattr(segments, "call_cost", None)
 
     def get(self, name: str) -> bytes | None:
-        value = self._segments.get(f"op/{name}")
+        value = self._segments.get(f"{OWN}{name}")
         self._sizes[name] = 0 if value is None else len(value)
         return value
 
     def put(self, name: str, value: bytes) -> None:
         self.growth += len(value) - self._sizes.get(name, 0)
         self._sizes[name] = len(value)
-        self._segments.put(f"op/{name}", value)
+        self._segments.put(f"{OWN}{name}", value)
 
     def delete(self, name: str) -> None:
         if name not in self._sizes:
             self.get(name)
         self.growth -= self._sizes[name]
         self._sizes[name] = 0
-        self._segments.delete(f"op/{name}")
+        self._segments.delete(f"{OWN}{name}")

@@ -158,6 +158,21 @@ class KeyedTable:
             return None
         return taken[0] if len(taken) == 1 else pl.concat(taken, how="diagonal_relaxed")
 
+    def all_rows(self) -> tuple[pl.DataFrame, pl.Series, pl.Series] | None:
+        """Read all rows, and when each is due by event time and by processing time; None where there are none.
+
+        A `put` after it replaces all of them.
+        """
+        parts = self._pages(np.arange(self.index.pages, dtype=np.int64))
+        if not sum(rows.height for _, rows in parts):
+            return None
+        self._taken += [(layout.number, rows) for layout, rows in parts]
+        frame = pl.concat([layout.decode(rows) for layout, rows in parts], how="diagonal_relaxed")
+        event, clock = (
+            pl.Series(np.concatenate([getattr(rows, name) for _, rows in parts])) for name in ("event", "clock")
+        )
+        return frame, event, clock
+
     def put(
         self,
         frame: pl.DataFrame | None,

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
     from headrace.engine.state import Segments
@@ -141,6 +143,23 @@ class Migrating(Protocol):
 
         Returns:
             Whether they could be read; False refuses the checkpoint, with the difference of the fingerprints.
+        """
+        ...
+
+
+@runtime_checkable
+class Resplitting(Protocol):
+    """An operator that can spread its state over another number of key groups.
+
+    Its state then consists of rows that have their keys, and of what all key groups have alike, such as a watermark.
+    """
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread state over other key groups; `headrace.engine.resplit` has what it takes.
+
+        Args:
+            old: The segments of the key groups as they are, in their order; to be read.
+            new: Those of the key groups that shall be, in their order and empty; to be written.
         """
         ...
 

@@ -31,6 +31,8 @@ from headrace.formats.times import ISO, EventTime, field_time
 
 #: Stands for the newest schema of a subject.
 LATEST = "latest"
+#: Each schema that a registry does not know costs a question; records beyond so many in a batch are rejected unasked.
+MAX_UNKNOWN = 1_000
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
     from headrace.formats.avro_columns import Converter
     from headrace.formats.format import RecordPart, Records
     from headrace.formats.schema_registry import RegisteredSchema
+
+
+class _UnknownSchemaError(SchemaError):
+    """The registry does not know a schema."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +123,20 @@ class AvroFormat(Format):
         framed = unframe(values)
         refused = dict(framed.refused)
         parts, kept = [pa.array([], column_type(reader))], [np.zeros(0, np.int64)]
-        for number, rows, bodies in framed.groups:
+        unknown = 0
+        # Those of most records first: made-up numbers cannot use up the questions before real ones are asked for.
+        for number, rows, bodies in sorted(framed.groups, key=lambda group: -len(group[1])):
+            if unknown >= MAX_UNKNOWN:
+                text = f"the schema {number} was not asked for: {MAX_UNKNOWN:,} others of this batch are not known"
+                refused |= dict.fromkeys(rows.tolist(), text)
+                continue
             try:
                 writer = self._written_by(number)
                 convert = _converter(writer, reader)
+            except _UnknownSchemaError as problem:
+                unknown += 1
+                refused |= dict.fromkeys(rows.tolist(), f"the schema {number}: {problem.message}")
+                continue
             except SchemaError as problem:
                 refused |= dict.fromkeys(rows.tolist(), f"the schema {number}: {problem.message}")
                 continue
@@ -138,7 +154,7 @@ class AvroFormat(Format):
             raise SchemaError("avro() without registry= knows no numbers of schemas")
         found = self.registry.client.schema(number)
         if found is None:
-            raise SchemaError(f"the registry at {self.registry.url} does not know it")
+            raise _UnknownSchemaError(f"the registry at {self.registry.url} does not know it")
         return _avro_type(found)
 
     def encode(self, frame: pl.DataFrame) -> pa.BinaryArray:

@@ -257,7 +257,10 @@ class _Parser:
             symbols = self._names(raw, "symbols", place)
             if not symbols or len(set(symbols)) < len(symbols) or not all(map(_NAME.fullmatch, symbols)):
                 raise self._error(place, f"is an enum with the symbols {_shown(list(symbols))}", "Each is a name.")
-            found = AvroType(kind, name=full, aliases=aliases, symbols=symbols, default=raw.get("default"))
+            default = raw.get("default")
+            if default is not None and default not in symbols:
+                raise self._error(place, f"is an enum with the default {_shown(default)}", "It is one of its symbols.")
+            found = AvroType(kind, name=full, aliases=aliases, symbols=symbols, default=default)
         else:
             size = raw.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:

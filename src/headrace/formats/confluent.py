@@ -61,15 +61,17 @@ def unframe(values: pa.BinaryArray) -> FramedValues:
     groups: list[tuple[int | str, NDArray[np.int64], pa.BinaryArray]] = []
     if data is not None and data.size:
         every = np.frombuffer(data, np.uint8)
-        begins = value_offsets(values)[:-1]
+        offsets = value_offsets(values)[:-1]
         there = lengths > 0
-        magic[there] = every[begins[there]]
+        magic[there] = every[offsets[there]]
         numbered = np.flatnonzero((magic == 0) & (lengths >= _NUMBER_BYTES))
-        digits = every[begins[numbered][:, None] + np.arange(1, _NUMBER_BYTES)].astype(np.int64)
+        digits = every[offsets[numbered][:, None] + np.arange(1, _NUMBER_BYTES)].astype(np.int64)
         numbers = digits @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
+        order = np.argsort(numbers, kind="stable")
+        different, begins = np.unique(numbers[order], return_index=True)
         groups += [
-            (number, *_bodies(values, numbered[numbers == number], _NUMBER_BYTES))
-            for number in np.unique(numbers).tolist()
+            (number, *_bodies(values, rows, _NUMBER_BYTES))
+            for number, rows in zip(different.tolist(), np.split(numbered[order], begins[1:]), strict=False)
         ]
     guids: dict[str, list[int]] = {}
     for row in np.flatnonzero((magic == 1) & (lengths >= _GUID_BYTES)).tolist():
@@ -192,7 +194,8 @@ class ConfluentFormat(Format):
         decoded = self.body.decode(records.take(positions, values=values), columns)
         rejections |= {int(positions[row]): rejection for row, rejection in decoded.rejections.items()}
         whole = None if len(positions) == len(records) else positions
-        return DecodedRecords(decoded.frame, compose(whole, decoded.positions), rejections)
+        skipped = None if decoded.skipped is None else positions[decoded.skipped]
+        return DecodedRecords(decoded.frame, compose(whole, decoded.positions), rejections, skipped)
 
 
 def confluent(body: Format) -> ConfluentFormat:

@@ -36,6 +36,8 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _UNKNOWN_CODES = frozenset({40403, 40401, 40402})
 _MOST_BYTES = 16 << 20
+#: Registries count schemas in a signed number of four bytes.
+_NUMBERS = range(1 << 31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,10 @@ class RegisteredSchema(NamedTuple):
     has_references: bool
 
 
+class _NoPageError(RegistryError):
+    """What answers has no such page."""
+
+
 @lru_cache(maxsize=16)
 def _client(registry: SchemaRegistry) -> RegistryClient:
     return RegistryClient(registry)
@@ -140,8 +146,12 @@ class RegistryClient:
                 return known
             if time.monotonic() < self._unknown.answers.get(number, 0.0):
                 return None
-            path = f"schemas/ids/{number}" if isinstance(number, int) else f"schemas/guids/{number}"
-            answer = self._ask("GET", path)
+            if isinstance(number, int):
+                path = f"schemas/ids/{number}"
+                answer = self._ask("GET", path) if number in _NUMBERS else None
+            else:
+                path = f"schemas/guids/{number}"
+                answer = self._by_guid(path)
             if answer is None:
                 self._unknown.add(number, time.monotonic() + _UNKNOWN_SECONDS)
                 return None
@@ -187,10 +197,21 @@ class RegistryClient:
                         f"{subject!r}",
                         hint="Register it there, or let avro() do it: register=True.",
                     )
-                if not isinstance(answer.get("id"), int):
+                number = answer.get("id")
+                if not isinstance(number, int) or isinstance(number, bool) or number not in _NUMBERS:
                     raise self._strange(path)
-                self._registered.add(key, answer["id"])
+                self._registered.add(key, number)
             return int(self._registered.answers[key])
+
+    def _by_guid(self, path: str) -> dict[str, Any] | None:
+        """Ask by a GUID. Most registries have no such page: to them every GUID is unknown, and no reason to fail."""
+        try:
+            answer: dict[str, Any] | None = self._ask("GET", path)
+        except _NoPageError:
+            if not isinstance(self._ask("GET", "schemas/types", kind=list), list):
+                raise
+            return None
+        return answer
 
     def _registered_schema(self, answer: dict[str, Any], path: str) -> RegisteredSchema:
         text = answer.get("schema")
@@ -198,8 +219,15 @@ class RegistryClient:
             raise self._strange(path)
         return RegisteredSchema(text, str(answer.get("schemaType", "AVRO"))[:20], bool(answer.get("references")))
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """Ask, several times if need be; None if the registry does not know what it was asked for."""
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None, *, kind: type[Any] = dict) -> Any:
+        """Ask, several times if need be; None if the registry does not know what it was asked for.
+
+        Args:
+            method: GET or POST.
+            path: The page.
+            body: What is sent.
+            kind: What the answer has to be.
+        """
         import httpx
 
         reason = ""
@@ -209,49 +237,68 @@ class RegistryClient:
                 time.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             try:
-                answer = self._open().request(method, path, content=None if body is None else json.dumps(body))
-            except httpx.TransportError as problem:
+                status, content = self._exchange(method, path, None if body is None else json.dumps(body))
+            except httpx.HTTPError as problem:
                 reason = f"{type(problem).__name__}: {problem}".rstrip(": ")
                 continue
-            if answer.status_code != httpx.codes.TOO_MANY_REQUESTS and not answer.is_server_error:
-                return self._answer(answer, path)
-            reason = f"it answers {answer.status_code}"
+            if status != httpx.codes.TOO_MANY_REQUESTS and not httpx.codes.is_server_error(status):
+                return self._answer(status, content, path, kind)
+            reason = f"it answers {status}"
         raise RegistryError(
             f"the schema registry at {self._registry.url} cannot be asked after {self._registry.attempts} attempts: "
             f"{reason}",
             hint="Check that it runs and that this machine reaches it; the batch is repeated when the job goes on.",
         )
 
-    def _answer(self, answer: httpx.Response, path: str) -> dict[str, Any] | None:
+    def _exchange(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
+        """Send a question and read its answer, up to a bound of bytes and seconds."""
         import httpx
 
-        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        until = time.monotonic() + self._registry.timeout
+        content = bytearray()
+        with self._open().stream(method, path, content=body) as answer:
+            for part in answer.iter_bytes():
+                content += part
+                if len(content) > _MOST_BYTES:
+                    raise RegistryError(
+                        f"the schema registry at {self._registry.url} answers {path} with more than "
+                        f"{_MOST_BYTES >> 20} MiB"
+                    )
+                if time.monotonic() > until:
+                    raise httpx.ReadTimeout(f"the answer is not complete after {self._registry.timeout:g} s")
+            return answer.status_code, bytes(content)
+
+    def _answer(self, status: int, content: bytes, path: str, kind: type[Any]) -> Any:
+        import httpx
+
+        if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             raise RegistryError(
-                f"the schema registry at {self._registry.url} refuses {path}: {answer.status_code}",
+                f"the schema registry at {self._registry.url} refuses {path}: {status}",
                 hint="Check username= and the variable that password_env= names.",
             )
         try:
-            found = answer.json() if len(answer.content) <= _MOST_BYTES else None
-        except ValueError:
+            found = json.loads(content)
+        except (ValueError, RecursionError):
             found = None
-        if not isinstance(found, dict):
-            raise self._strange(path)
-        if answer.is_success:
-            return found
-        if answer.status_code == httpx.codes.NOT_FOUND:
-            if found.get("error_code") in _UNKNOWN_CODES:
+        is_object = isinstance(found, dict)
+        if status == httpx.codes.NOT_FOUND:
+            if is_object and found.get("error_code") in _UNKNOWN_CODES:
                 return None
+            raise self._strange(path, _NoPageError)
+        if httpx.codes.is_success(status) and isinstance(found, kind):
+            return found
+        if httpx.codes.is_success(status) or not is_object:
             raise self._strange(path)
         raise RegistryError(
-            f"the schema registry at {self._registry.url} answers {answer.status_code} to {path}: "
+            f"the schema registry at {self._registry.url} answers {status} to {path}: "
             f"{str(found.get('message', ''))[:200]}",
             hint="A schema that does not fit those before it is refused by the subject's compatibility."
-            if answer.status_code == httpx.codes.CONFLICT
+            if status == httpx.codes.CONFLICT
             else "",
         )
 
-    def _strange(self, path: str) -> RegistryError:
-        return RegistryError(
+    def _strange(self, path: str, error: type[RegistryError] = RegistryError) -> RegistryError:
+        return error(
             f"what answers at {self._registry.url} to {path} is no schema registry of Confluent's protocol",
             hint="Apicurio speaks it under /apis/ccompat/v7.",
         )

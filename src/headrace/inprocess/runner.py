@@ -22,6 +22,8 @@ from headrace.errors import PlanError, StateError
 from headrace.events.letters import dead_letters
 from headrace.formats import Records
 from headrace.formats.format import SKIPPED
+from headrace.savepoints.rescale import rescaled
+from headrace.savepoints.state import Snapshot, snapshot_of, state_of
 from headrace.stream import Job
 from headrace.stream.intake import Parts, take_in
 from headrace.stream.pipeline import Pipeline, compile_plan
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
 
 #: What a source is fed: rows, or for a topic its records, or their values alone.
 Rows = pl.DataFrame | Records | Sequence[bytes | None]
-#: The state of every step, by its name: segments of each key group.
-Snapshot = dict[str, list[dict[str, bytes]]]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Runner:
     Args:
         stream: What to run: a stream, a job, or a compiled pipeline.
         key_groups: How many key groups to spread keys over; the results do not depend on it.
-        snapshot: What `snapshot()` of another runner gave, to continue from it.
+        snapshot: What `snapshot()` of another runner gave, to continue from it; the number of key groups may differ.
         prepare: Let operators fold rows before they are sent to key groups, as Spark does.
         state_limit: How much state each stateful step may keep; each key group may keep its share.
 
@@ -108,12 +108,15 @@ class Runner:
         self._partitions: dict[int, dict[str, None]] = {number: {} for number in range(len(self.pipeline.entries))}
         names = [stage.step for stage in self.pipeline.stages]
         contents = {name: [{} for _ in range(key_groups)] for name in names} if snapshot is None else snapshot
-        if set(contents) != set(names) or any(len(groups) != key_groups for groups in contents.values()):
-            held = ", ".join(f"{name!r} on {len(groups)} key groups" for name, groups in contents.items())
+        if set(contents) != set(names):
             raise StateError(
-                f"the snapshot has the state of {held}; the runner has {', '.join(map(repr, names))} on {key_groups}",
-                hint="Continue with the number of key groups and the stateful steps that the snapshot was taken with.",
+                f"the snapshot has the state of {', '.join(map(repr, contents))}; the runner has "
+                f"{', '.join(map(repr, names))}",
+                hint="Continue with the stateful steps that the snapshot was taken with, or let "
+                "`headrace.savepoints.fitted` make it fit.",
             )
+        if any(len(groups) != key_groups for groups in contents.values()):
+            contents = snapshot_of(rescaled(self.pipeline, state_of(contents), key_groups))
         self._segments = [[MemorySegments(content) for content in contents[name]] for name in names]
         self._stages = [
             StageRunner(

@@ -483,9 +483,9 @@ class TransactionalProducer(Producer):
         """Make everything since `begin` visible; waits until all of it has arrived.
 
         Raises:
-            FencedError: Another producer has taken over; nothing is visible. BrokerError: Something could not be
-            delivered, or Kafka went away in between. Whether the records are visible
-                can only be found out by reading; go on with a new producer.
+            FencedError: Another producer has taken over; nothing is visible.
+            BrokerError: Something could not be delivered, or Kafka went away in between. Whether the records are
+                visible can only be found out by reading; go on with a new producer.
         """
         self._do(self._client.commit_transaction, self._timeout)
         self._raise_failure()

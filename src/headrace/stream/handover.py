@@ -55,7 +55,7 @@ def hand_over(pipeline: Pipeline, number: int, outcome: Outcome) -> HandedOver:
     for edge in pipeline.edges_from(number):
         following = pipeline.stages[edge.target].inputs[edge.input]
         rows = fitted(apply_steps(edge.steps, outcome.rows), following.schema, steps=edge.steps)
-        rows, keyless = split_null_keys(rows, following.keys)
+        rows, keyless = split_null_keys(rows, () if following.null_keys else following.keys)
         dismissed.append(keyless)
         onward.append((edge, rows))
     for output in pipeline.outputs_of(number):

@@ -169,7 +169,7 @@ def take_in(
     stage = pipeline.stages[entry.stage]
     into = stage.inputs[entry.input]
     timed = parts.timed(entry)
-    keyed, keyless = split_null_keys(_select(entry, into, timed.rows), into.keys)
+    keyed, keyless = split_null_keys(_select(entry, into, timed.rows), () if into.null_keys else into.keys)
     refused = timed.absurd + ([] if keyless is None else [keyless])
     partials = None
     if len(stage.inputs) == 1:

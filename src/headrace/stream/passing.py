@@ -13,6 +13,8 @@ from headrace.stream import plan
 from headrace.stream.stream import Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
     from headrace.engine.state import Segments
@@ -30,6 +32,9 @@ class PassingOperator:
         """Pass the rows on."""
         del state
         return Outcome(rows=turn.rows.drop(ORIGINAL, strict=False) if turn.rows.height else None)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """There is nothing to spread."""
 
     def schema(self, rows: pl.Schema) -> pl.Schema:
         """The columns of the rows."""

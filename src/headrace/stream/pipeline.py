@@ -169,8 +169,7 @@ class _Graph:
         known = self._drafts.get(node)
         if known is not None:
             return known
-        windowed = isinstance(node, plan.Aggregated)
-        inputs = tuple(self._tails(part, retracts=windowed) for part in node.inputs)
+        inputs = tuple(self._tails(part, retracts=node.takes_updates) for part in node.inputs)
         before = [tail.origin for tails in inputs for tail in tails if isinstance(tail.origin, _Draft)]
         for origin in (tail.origin for tails in inputs for tail in tails):
             if isinstance(origin, _Origin) and not origin.marked:
@@ -179,7 +178,7 @@ class _Graph:
                     hint='Call .watermark(bounded("1s")) right after the source, with the disorder you expect.',
                 )
         upstream = plan.Upstream(
-            revised=any(draft.fires_again for draft in before),
+            revised=any(draft.fires_again for draft in before) or any(part.updating for part in node.inputs),
             lateness=max((draft.lateness for draft in before), default=0),
         )
         draft = _Draft(
@@ -287,7 +286,7 @@ def _gather(draft: _Draft, drafts: dict[_Draft, None]) -> None:
 
 
 def _stage(draft: _Draft) -> Stage:
-    inputs = tuple(StageInput(part.keys, part.schema) for part in draft.node.inputs)
+    inputs = tuple(StageInput(part.keys, part.schema, null_keys=part.null_keys) for part in draft.node.inputs)
     return Stage(
         draft.node.described,
         draft.step,
@@ -295,7 +294,7 @@ def _stage(draft: _Draft) -> Stage:
         inputs,
         draft.level,
         draft.node.window_text,
-        draft.fires_again,
+        draft.fires_again and isinstance(draft.node, plan.Aggregated),
     )
 
 
@@ -306,7 +305,7 @@ def _pruned(pipeline: Pipeline) -> Pipeline:
         if len(stage.inputs) == 1 and pipeline.entries_of(number):
             needed = operator_columns(stage.operator, stage.schema)
             schema = pl.Schema({name: stage.schema[name] for name in needed})
-            stages[number] = replace(stage, inputs=(StageInput(stage.keys, schema),))
+            stages[number] = replace(stage, inputs=(replace(stage.inputs[0], schema=schema),))
     entries = tuple(
         replace(
             entry,

@@ -118,6 +118,21 @@ class Node(ABC):
         """Whether this step, or one before it, keeps state."""
         return any(node.stateful for node in self.inputs)
 
+    @property
+    def updating(self) -> bool:
+        """Whether its rows may be taken back: they carry `is_retraction`, and consumers must subtract."""
+        return any(node.updating for node in self.inputs)
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it takes rows back without being asked; windows that fire again do so only for who needs it."""
+        return any(node.retracts for node in self.inputs)
+
+    @property
+    def null_keys(self) -> bool:
+        """Whether rows whose key is null belong to a key of their own; otherwise they are dismissed."""
+        return any(node.null_keys for node in self.inputs)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Single(Node):
@@ -175,6 +190,21 @@ class Stateless(Single):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Changelog(Stateless):
+    """A step that says which rows take back earlier ones: from here on the stream is updating."""
+
+    @property
+    def updating(self) -> bool:
+        """Its rows may be taken back."""
+        return True
+
+    @property
+    def retracts(self) -> bool:
+        """It takes rows back."""
+        return True
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Union(Node):
     """Several streams of the same columns as one."""
 
@@ -193,7 +223,13 @@ class Union(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KeyBy(Single):
-    """The columns that belong together from here on."""
+    """The columns that belong together from here on.
+
+    Args:
+        null_keys: Whether null is a key like others, as in GROUP BY; otherwise such rows are dismissed.
+    """
+
+    null_keys: bool = False
 
     @property
     def text(self) -> str:
@@ -252,6 +288,26 @@ class Stateful(Node):
     def stateful(self) -> bool:
         """It keeps state."""
         return True
+
+    @property
+    def updating(self) -> bool:
+        """Its results stay."""
+        return False
+
+    @property
+    def retracts(self) -> bool:
+        """Its results stay."""
+        return False
+
+    @property
+    def null_keys(self) -> bool:
+        """Its results have no key yet."""
+        return False
+
+    @property
+    def takes_updates(self) -> bool:
+        """Whether it understands rows that take back earlier ones; if not, it refuses an updating input."""
+        return False
 
     @property
     @abstractmethod
@@ -327,6 +383,22 @@ class Aggregated(Stateful):
         """Its windows in words; those of the aggregate before are not told again."""
         return "" if self.same_window else self.input.assigner.describe()
 
+    @property
+    def updating(self) -> bool:
+        """Whether a window may fire more than once."""
+        own = fires_again(self.input.trigger, self.input.allowed_lateness)
+        return own or self.input.updating
+
+    @property
+    def retracts(self) -> bool:
+        """Whether panes are taken back."""
+        return self.input.mode == "value_and_retraction" or self.input.retracts
+
+    @property
+    def takes_updates(self) -> bool:
+        """Its aggregates subtract; those that cannot refuse."""
+        return True
+
     def fires_again(self, upstream: Upstream) -> bool:
         """Whether a window may fire more than once."""
         return upstream.revised or fires_again(self.input.trigger, self._lateness(upstream))
@@ -398,12 +470,16 @@ class Processed(Stateful):
         does: What it is, in a word.
         description: What it does, in words.
         make: Makes the operator from the key columns and the columns that come in.
+        gives_updates: Whether its results may be taken back, by rows with `is_retraction`.
+        takes_updates: Whether it understands rows that take back earlier ones.
     """
 
     input: Node
     does: str
     description: str
     make: Callable[[tuple[str, ...], pl.Schema], Operator]
+    gives_updates: bool = False
+    takes_updates: bool = False
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -420,6 +496,21 @@ class Processed(Stateful):
         """What it does."""
         return self.description
 
+    @property
+    def updating(self) -> bool:
+        """Whether its results may be taken back."""
+        return self.gives_updates
+
+    @property
+    def retracts(self) -> bool:
+        """Whether its results may be taken back."""
+        return self.gives_updates
+
+    def fires_again(self, upstream: Upstream) -> bool:
+        """Whether its results may be taken back."""
+        del upstream
+        return self.gives_updates
+
     def build(self, upstream: Upstream, *, retracts: bool = False) -> Operator:
         """Make the operator."""
         del upstream, retracts
@@ -434,12 +525,16 @@ class Combined(Stateful):
         does: What it is, in a word.
         description: What it does, in words.
         make: Makes the operator from the key columns and the columns of each input.
+        gives_updates: Whether its results may be taken back, by rows with `is_retraction`.
+        takes_updates: Whether it understands rows that take back earlier ones.
     """
 
     parts: tuple[Node, ...]
     does: str
     description: str
     make: Callable[[tuple[tuple[str, ...], ...], tuple[pl.Schema, ...]], Operator]
+    gives_updates: bool = False
+    takes_updates: bool = False
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -455,6 +550,21 @@ class Combined(Stateful):
     def described(self) -> str:
         """What it does."""
         return self.description
+
+    @property
+    def updating(self) -> bool:
+        """Whether its results may be taken back."""
+        return self.gives_updates
+
+    @property
+    def retracts(self) -> bool:
+        """Whether its results may be taken back."""
+        return self.gives_updates
+
+    def fires_again(self, upstream: Upstream) -> bool:
+        """Whether its results may be taken back."""
+        del upstream
+        return self.gives_updates
 
     def build(self, upstream: Upstream, *, retracts: bool = False) -> Operator:
         """Make the operator."""

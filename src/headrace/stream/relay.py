@@ -23,8 +23,10 @@ from headrace.engine.operator import (
     PANE_MODE,
     PANE_TIMING,
     Outcome,
+    Resplitting,
     Turn,
 )
+from headrace.errors import StateError
 from headrace.stream.intake import split_null_keys
 from headrace.stream.steps import apply_steps, fitted
 from headrace.windows.chained import ChainedFold
@@ -114,6 +116,16 @@ class RelayOperator:
         """Name what the state of both depends on."""
         parts = (("first", self.first), ("then", self.second))
         return {f"{place} {name}": told for place, part in parts for name, told in part.fingerprint().items()}
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the state of both over other key groups; the windows may lie in any, since all parts are merged."""
+        for name, operator in (("first", self.first), ("second", self.second)):
+            if not isinstance(operator, Resplitting):
+                raise StateError(
+                    f"the state of {type(operator).__name__} cannot be spread over other key groups",
+                    hint="Go on with the number of key groups as it is, or give the operator a method `resplit`.",
+                )
+            operator.resplit([_Part(state, name) for state in old], [_Part(state, name) for state in new])
 
 
 class _Part:

@@ -65,10 +65,12 @@ class StageInput:
     Args:
         keys: Their key columns.
         schema: Their columns.
+        null_keys: Whether null is a key like others; otherwise rows without a key are dismissed.
     """
 
     keys: tuple[str, ...]
     schema: pl.Schema
+    null_keys: bool = False
 
 
 @dataclass(frozen=True)

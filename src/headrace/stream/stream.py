@@ -33,6 +33,8 @@ from headrace.stream.declared import topic_source
 from headrace.stream.enriching import JOIN_HINT, enrich
 from headrace.stream.explain import explain
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
+from headrace.stream.updating import kept_mark, refuse_updating, union_parts
+from headrace.tables import table as tables
 from headrace.time.duration import micros, text
 from headrace.windows import same_window
 from headrace.windows.deduplicate import DeduplicateOperator
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from headrace.enrich import Enrichment
     from headrace.formats import Format
     from headrace.stream.steps import Step
+    from headrace.tables.table import Table
     from headrace.time.watermarks import WatermarkStrategy
     from headrace.windows.aggregates import Aggregate
     from headrace.windows.assigners import Assigner
@@ -208,8 +211,11 @@ class Stream:
         return self._step(WithColumns(tuple(columns.items())), "with_columns")
 
     def select(self, *names: str, **columns: pl.Expr) -> Stream:
-        """Keep columns by name or expression and drop the others; `event_time` always stays."""
-        named = tuple((name, pl.col(name)) for name in names)
+        """Keep columns by name or expression and drop the others; `event_time` always stays.
+
+        In an updating stream `is_retraction` stays as well.
+        """
+        named = tuple((name, pl.col(name)) for name in (*names, *kept_mark(self.node, (*names, *columns))))
         return self._step(Select(named + tuple(columns.items())), "select")
 
     def drop(self, *names: str) -> Stream:
@@ -262,18 +268,21 @@ class Stream:
     def union(self, *others: Stream) -> Stream:
         """Join streams of the same columns into one; its watermark is the least of theirs.
 
-        The streams may come from topics, from stateful steps, or from one stream that was used twice.
+        The streams may come from topics, from stateful steps, or from one stream that was used twice. If one of them is
+        updating, so is the union.
         """
         for other in (self, *others):
             _refuse_in_window(other.node, "union")
-            if dict(other.schema) != dict(self.schema):
-                different = sorted(set(self.schema.items()) ^ set(other.schema.items()), key=str)
+        nodes = union_parts((self.node, *(other.node for other in others)))
+        for node in nodes:
+            if dict(node.schema) != dict(nodes[0].schema):
+                different = sorted(set(nodes[0].schema.items()) ^ set(node.schema.items()), key=str)
                 listed = ", ".join(f"{name} {kind}" for name, kind in different)
                 raise PlanError(
                     f"union of streams with different columns: {listed}",
                     hint="Bring both to the same columns with select() first.",
                 )
-        return Stream(plan.Union(parts=(self.node, *(other.node for other in others)), schema=self.schema))
+        return Stream(plan.Union(parts=nodes, schema=nodes[0].schema))
 
     def join(self, *_: object, **__: object) -> NoReturn:
         """Refuse to join two streams, which is not there yet, and say what to write instead.
@@ -283,15 +292,65 @@ class Stream:
         """
         raise PlanError("join of two streams", hint=JOIN_HINT)
 
-    def key_by(self, *keys: str) -> Stream:
-        """Say which columns' values belong together in the steps that follow."""
+    def as_table(
+        self,
+        *key: str,
+        deletes: pl.Expr | None = None,
+        versioned: bool = False,
+        retention: str | timedelta | int | None = None,
+    ) -> Table:
+        """Take the rows as upserts, and deletes, of a table: the newest row of each key counts. See docs/tables.md.
+
+        Args:
+            *key: The columns that name a row.
+            deletes: Which rows delete the row of their key; none do if not given. Of such a row only the key and the
+                time count.
+            versioned: Whether the row with the latest event time is the newest, and not the last to arrive.
+            retention: How long an older version, and a delete, of a versioned table is remembered.
+
+        >>> from headrace.time import bounded
+        >>> prices = Stream.rows("prices", {"product": pl.String, "price": pl.Int64}).watermark(bounded("1s"))
+        >>> prices.as_table("product").changes().schema.names()
+        ['product', 'price', 'event_time', 'is_retraction']
+        """
+        _refuse_in_window(self.node, "as_table")
+        kept = None if retention is None else micros(retention, what="retention")
+        self._refuse_if(kept is not None and kept < 0, f"retention of {kept} us", "It cannot be negative.")
+        self._refuse_if(
+            kept is not None and not versioned,
+            "retention of a table that is not versioned",
+            "Only versions have a time to be kept for: add versioned=True, or leave retention= out.",
+        )
+        return tables.as_table(self, key, deletes=deletes, versioned=versioned, retention=kept)
+
+    def as_changelog(self, retraction: pl.Expr) -> Stream:
+        """Say which rows take back an equal row that came before: from here on the stream is updating.
+
+        Args:
+            retraction: Which rows take back; the others add.
+
+        >>> moves = Stream.rows("moves", {"account": pl.String, "what": pl.String})
+        >>> moves.as_changelog(pl.col("what") == "undo").drop("what").schema.names()
+        ['account', 'event_time', 'is_retraction']
+        """
+        _refuse_in_window(self.node, "as_changelog")
+        self._refuse_if(self.node.updating, "as_changelog of a stream that is updating already", "Leave this step out.")
+        return tables.as_changelog(self, retraction)
+
+    def key_by(self, *keys: str, null_keys: bool = False) -> Stream:
+        """Say which columns' values belong together in the steps that follow.
+
+        Args:
+            *keys: The columns.
+            null_keys: Whether null is a key like others, as in GROUP BY; otherwise rows without a key are dismissed.
+        """
         _refuse_in_window(self.node, "key_by")
         self._refuse_if(not keys, "key_by without a column", "Name at least one column.")
         for key in keys:
             self._known(key, "key_by")
             self._refuse_if(keys.count(key) > 1, f"key_by names {key!r} twice", "Name each column once.")
             check_key(key, self.schema[key])
-        return Stream(plan.KeyBy(input=self.node, schema=self.schema, keys=keys))
+        return Stream(plan.KeyBy(input=self.node, schema=self.schema, keys=keys, null_keys=null_keys))
 
     def window(
         self,
@@ -383,6 +442,7 @@ class Stream:
         ['vehicle', 'event_time', 'at', 'from_speed']
         """
         self._refuse_if(not self.keys, "match without a key", "Call key_by(...) before match(...).")
+        refuse_updating(self.node, "match", "Match the rows that the table is made of, or the results of a window.")
         return Matches(self, pattern)
 
     def process(
@@ -391,6 +451,8 @@ class Stream:
         *,
         schema: dict[str, Any] | None = None,
         name: str = "",
+        takes_updates: bool = False,
+        gives_updates: bool = False,
     ) -> Stream:
         """Run an operator of your own on every key group.
 
@@ -399,8 +461,16 @@ class Stream:
             schema: The columns you expect the operator's results to have, beside `event_time`; refused if it says
                 others.
             name: What to call it in `explain()`.
+            takes_updates: Whether the operator understands rows that take back earlier ones (`is_retraction`).
+            gives_updates: Whether its results may be taken back, by rows with `is_retraction`.
         """
         _refuse_in_window(self.node, "process")
+        if not takes_updates:
+            refuse_updating(
+                self.node,
+                f"process {name}".rstrip(),
+                "Let the operator subtract rows with is_retraction, and say takes_updates=True.",
+            )
         self._refuse_if(not self.keys, "process without a key", "Call key_by(...) before process(...).")
         columns = build(self.keys, self.schema).schema(self.schema)
         self._refuse_if(
@@ -418,7 +488,13 @@ class Stream:
         kind = "-".join(["process", *re.findall(r"[a-z0-9]+", name.lower())])
         return Stream(
             plan.Processed(
-                input=self.node, does=kind, description=f"process {name}".rstrip(), make=build, schema=columns
+                input=self.node,
+                does=kind,
+                description=f"process {name}".rstrip(),
+                make=build,
+                schema=columns,
+                takes_updates=takes_updates,
+                gives_updates=gives_updates,
             )
         )
 
@@ -428,6 +504,8 @@ class Stream:
         build: Callable[[tuple[tuple[str, ...], ...], tuple[pl.Schema, ...]], Operator],
         schema: pl.Schema,
         name: str,
+        takes_updates: bool = False,
+        gives_updates: bool = False,
     ) -> Stream:
         """Run an operator with several inputs on every key group.
 
@@ -439,9 +517,17 @@ class Stream:
             build: Makes the operator from the key columns and the columns of each input, this stream's first.
             schema: The columns of the operator's results, `event_time` among them.
             name: What to call it in `explain()`.
+            takes_updates: Whether the operator understands rows that take back earlier ones (`is_retraction`).
+            gives_updates: Whether its results may be taken back, by rows with `is_retraction`.
         """
         streams = (self, *others)
         for stream in streams:
+            if not takes_updates:
+                refuse_updating(
+                    stream.node,
+                    f"process_with {name}",
+                    "Let the operator subtract rows with is_retraction, and say takes_updates=True.",
+                )
             _refuse_in_window(stream.node, "process_with")
             self._refuse_if(
                 not stream.keys, "process_with without a key", "Call key_by(...) on every stream before it."
@@ -465,6 +551,8 @@ class Stream:
                 description=f"process {name}".rstrip(),
                 make=build,
                 schema=schema,
+                takes_updates=takes_updates,
+                gives_updates=gives_updates,
             )
         )
 
@@ -490,6 +578,7 @@ class Stream:
         self._refuse_if(not columns, "deduplicate without a column", "Name those that make two rows the same.")
         length = micros(within, what="within")
         self._refuse_if(length <= 0, f"deduplicate within {text(length)}", "Give a time above zero.")
+        refuse_updating(self.node, "deduplicate", "Use distinct(), which subtracts; it keeps every row for ever.")
         self._refuse_if(
             IS_RETRACTION in self.schema, "deduplicate after an aggregate", "Deduplicate the rows before the window."
         )
@@ -530,6 +619,7 @@ class Stream:
         """
         self._refuse_if(not self.keys, "previous without a key", "Call key_by(...) before previous(...).")
         self._refuse_if(not columns, "previous of nothing", 'Name a column, such as came_from="cell".')
+        refuse_updating(self.node, "previous", "Use it on the rows that the table is made of.")
         self._refuse_if(
             IS_RETRACTION in self.schema, "previous after an aggregate", "Use it on rows, before the window."
         )
@@ -600,6 +690,11 @@ class Stream:
             schema[EVENT_TIME] != _INSTANT,
             f"{where} makes {EVENT_TIME} a {schema[EVENT_TIME]}",
             f"It must be a {_INSTANT}: microseconds, UTC.",
+        )
+        self._refuse_if(
+            self.node.retracts and schema.get(IS_RETRACTION) != pl.Boolean,
+            f"{where} loses {IS_RETRACTION} of an updating stream",
+            "Keep it as it is: it tells which rows are taken back.",
         )
         lost = [key for key in self.keys if key not in schema]
         self._refuse_if(

@@ -20,6 +20,7 @@ import polars as pl
 
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, Outcome
+from headrace.engine.resplit import resplit_table
 from headrace.engine.row_pages import Layouts
 from headrace.engine.state import frame_from_bytes, record_from_bytes, record_to_bytes
 from headrace.errors import StateError
@@ -27,6 +28,8 @@ from headrace.time.duration import text
 from headrace.time.instants import BEGINNING, INSTANT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine import Segments, Turn
 
 _INDEX, _PASSED = "index", "passed"
@@ -83,6 +86,14 @@ class DeduplicateOperator:
             passed = self._pass(state, index, rows)
         index.save(state)
         return Outcome(rows=_some(passed), late=_some(late), dismissed=_some(dismissed), keys=index.passed.rows)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread what passed over other key groups."""
+        known = [self._index(state) for state in old]
+        watermark = min(index.watermark for index in known)
+        tables = resplit_table(old, new, _PASSED, self.keys, [index.passed for index in known], patience=self.within)
+        for state, passed in zip(new, tables, strict=True):
+            _Index(watermark, passed).save(state)
 
     def _late(self, rows: pl.DataFrame, watermark: int) -> pl.DataFrame:
         mark = pl.lit(watermark, dtype=pl.Int64)

@@ -17,13 +17,14 @@ import polars as pl
 
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import WINDOW_END
+from headrace.engine.resplit import resplit_tables
 from headrace.engine.row_pages import Layouts
 from headrace.engine.state import frame_from_bytes, record_from_bytes, record_to_bytes
 from headrace.errors import StateError
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -211,6 +212,10 @@ class Ledger:
         if not any(bucket.panes.pages for bucket in self.buckets.values()):
             self._pane_layouts.forget()
 
+    def table(self, kind: str, number: int) -> KeyedTable:
+        """Give the table of a bucket's windows ("bucket") or of the panes they have shown ("panes")."""
+        return self._table(kind, number)
+
     def _table(self, kind: str, number: int) -> KeyedTable:
         if (kind, number) not in self._tables:
             bucket = self.buckets[number]
@@ -238,6 +243,31 @@ class Ledger:
             if panes is not None:
                 self._table("panes", number).put(panes)
         self._tables.clear()
+
+
+def resplit_ledgers(old: Sequence[Segments], new: Sequence[Segments], keys: tuple[str, ...]) -> None:
+    """Spread the books of some key groups over others.
+
+    Args:
+        old: The segments of the key groups as they are.
+        new: Those that shall be; empty.
+        keys: The key columns.
+    """
+    before = [Ledger.load(segments, keys) for segments in old]
+    watermark, fired = min(each.watermark for each in before), min(each.fired for each in before)
+    after = [Ledger(segments, keys, watermark, fired) for segments in new]
+    for number in sorted({number for each in before for number in each.buckets}):
+        for each in after:
+            each.buckets[number] = Bucket()
+        for kind in ("bucket", "panes"):
+            held = [each.table(kind, number) for each in before if number in each.buckets]
+            resplit_tables(held, [each.table(kind, number) for each in after], keys)
+        for each in after:
+            bucket = each.buckets[number]
+            if bucket.windows.pages == 0 and bucket.panes.pages == 0:
+                del each.buckets[number]
+    for each in after:
+        each.save()
 
 
 def bucket_numbers(ends: pl.Series, width: int | None) -> set[int]:

@@ -38,14 +38,15 @@ from headrace.windows.intake import Intake, counted_numbers
 from headrace.windows.ledger import (
     META,
     Ledger,
+    resplit_ledgers,
 )
 from headrace.windows.panes import PANE_COLUMNS, Panes, pane_rows
-from headrace.windows.sequences import Sequence
+from headrace.windows.sequences import Sequence as RowWindows
 from headrace.windows.triggers import check_trigger, default
 from headrace.windows.turns import BOUNDS, WindowTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from headrace.engine import Segments, Turn
@@ -110,7 +111,7 @@ class WindowOperator:
     def _refuse(self, lateness: int) -> None:
         if lateness < 0:
             raise PlanError(f"step {self.step!r} allows a lateness of {text(lateness)}", hint="Give zero or more.")
-        if isinstance(self.assigner, Sequence):
+        if isinstance(self.assigner, RowWindows):
             raise PlanError(
                 f"step {self.step!r} runs {self.assigner.describe()} on a WindowOperator",
                 hint="Use a SequenceOperator, or operator_for, which chooses.",
@@ -196,6 +197,10 @@ class WindowOperator:
         work.pass_clock()
         work.write(event_timers=event_timers)
         return work.outcome()
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the windows over other key groups."""
+        resplit_ledgers(old, new, tuple(self.keys))
 
     # What a turn needs
 

@@ -19,12 +19,15 @@ import polars as pl
 
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, Outcome
+from headrace.engine.resplit import resplit_frames, resplit_table
 from headrace.engine.row_pages import Layouts
 from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_bytes, record_to_bytes
 from headrace.time.duration import text
 from headrace.time.instants import BEGINNING, INSTANT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine import Segments, Turn
 
 _INDEX, _WAITING = "index", "waiting"
@@ -82,6 +85,19 @@ class PreviousOperator:
         _write(state, _WAITING, held.filter(~ready))
         index.save(state)
         return Outcome(rows=passed, late=late, dismissed=timeless, keys=index.newest.rows)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the newest rows, and those that wait, over other key groups."""
+        known = [self._index(state) for state in old]
+        watermark = min(index.watermark for index in known)
+        tables = resplit_table(
+            old, new, _NEWEST, self.keys, [index.newest for index in known], patience=self.within // 2
+        )
+        waiting = resplit_frames([_read(state, _WAITING) for state in old], self.keys, len(new))
+        for state, newest, mine in zip(new, tables, waiting, strict=True):
+            if mine is not None:
+                _write(state, _WAITING, mine)
+            _Index(watermark, newest).save(state)
 
     def _pass(self, state: Segments, index: _Index, rows: pl.DataFrame) -> pl.DataFrame | None:
         if rows.is_empty() and not index.newest.is_due(index.watermark, BEGINNING):

@@ -27,6 +27,7 @@ from headrace.engine.operator import (
     WINDOW_START,
     Outcome,
 )
+from headrace.engine.resplit import resplit_frames, resplit_table
 from headrace.engine.row_pages import Layouts
 from headrace.engine.state import frame_from_bytes, frame_to_bytes, record_from_bytes, record_to_bytes
 from headrace.errors import PlanError
@@ -37,6 +38,7 @@ from headrace.windows.ledger import ROWS
 from headrace.windows.panes import PANE_COLUMNS, pane_rows
 
 if TYPE_CHECKING:
+    import collections.abc
     from collections.abc import Mapping
 
     from headrace.engine import Segments, Turn
@@ -244,6 +246,18 @@ class SequenceOperator:
             dismissed=pl.concat(dismissed, how="diagonal_relaxed") if dismissed else None,
             keys=open_windows.rows,
         )
+
+    def resplit(self, old: collections.abc.Sequence[Segments], new: collections.abc.Sequence[Segments]) -> None:
+        """Spread what waits, and the windows that are open, over other key groups."""
+        known = [self._index(state) for state in old]
+        tables = resplit_table(old, new, _OPEN, self.keys, [index for _, index in known])
+        waiting = [frame_from_bytes(value) for state in old if (value := state.get("waiting")) is not None]
+        watermark = min(kept for kept, _ in known)
+        parts = resplit_frames(waiting, self.keys, len(new))
+        for state, index, mine in zip(new, tables, parts, strict=True):
+            if mine is not None:
+                state.put("waiting", frame_to_bytes(mine))
+            state.put("index", record_to_bytes({"watermark": watermark, _OPEN: index.record()}))
 
     def _sorted_out(
         self, rows: pl.DataFrame, kept: int, dismissed: list[pl.DataFrame]

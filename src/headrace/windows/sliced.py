@@ -23,10 +23,13 @@ from headrace.engine.operator import (
     WINDOW_END,
     WINDOW_START,
 )
+from headrace.engine.resplit import resplit_frames
 from headrace.windows.fold import Fold
 from headrace.windows.slices import Slices
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine import Segments, Turn
     from headrace.windows.aggregates import Aggregate
     from headrace.windows.assigners import Aligned
@@ -99,6 +102,19 @@ class SlicedOperator:
         """Name the keys, windows and aggregates that the saved slices depend on."""
         aggregates = {f"aggregate {name}": aggregate.describe() for name, aggregate in self.aggregates}
         return {"keys": ",".join(self.keys), "window": self.assigner.describe(), **aggregates}
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the slices over other key groups; blocks of them are made anew when a window needs them."""
+        before = [Slices(state, self.assigner, self._merged) for state in old]
+        after = [Slices(state, self.assigner, self._merged) for state in new]
+        for start in sorted({start for slices in before for start in slices.index.slices}):
+            held = [chunk for slices in before for chunk in slices.chunks_of(start)]
+            for slices, mine in zip(after, resplit_frames(held, self.keys, len(new)), strict=True):
+                if mine is not None:
+                    slices.add(start, mine)
+        for slices in after:
+            slices.index.watermark = min(each.index.watermark for each in before)
+            slices.save()
 
     def _with_slice(self, rows: pl.DataFrame) -> pl.DataFrame:
         width, offset = self.assigner.slice, self.assigner.offset

@@ -122,6 +122,10 @@ class Slices:
             if place in self.index.blocks:
                 self._append(place, content)
 
+    def chunks_of(self, start: int) -> list[pl.DataFrame]:
+        """Read the chunks of a slice."""
+        return [self._chunk((0, start), chunk) for chunk in self.index.slices.get(start, ())]
+
     def window(self, end: int) -> pl.DataFrame | None:
         """Merge what the window that ends there holds; None for nothing."""
         parts = [self._content(place) for place in self._cover(end - self._assigner.size, end)]

@@ -27,10 +27,13 @@ from headrace.cep.sql.output import execute, result
 from headrace.cep.sql.reach import Reach
 from headrace.cep.sql.table import Table
 from headrace.engine.operator import EVENT_TIME, Outcome, Turn
+from headrace.engine.resplit import resplit_frames
 from headrace.errors import PlanError
 from headrace.time.instants import BEGINNING, END, INSTANT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from headrace.cep.sql.output import Plan
@@ -157,6 +160,18 @@ class MatchRecognizeOperator:
             watermark=held_back,
             keys=self._keys(kept, memory),
         )
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the rows that are kept, and what is remembered of keys, over other key groups."""
+        saved = [unpack(value) for state in old if (value := state.get(_SEGMENT)) is not None]
+        if not saved:
+            return
+        marks = [mark for record, _ in saved if (mark := record.get("watermark")) is not None]
+        names = ("pending", "rows", "keys")
+        parts = {name: resplit_frames([frames.get(name) for _, frames in saved], self.key, len(new)) for name in names}
+        for number, state in enumerate(new):
+            keep = {name: frame for name in names if (frame := parts[name][number]) is not None}
+            state.put(_SEGMENT, pack({"watermark": min(marks, default=None)}, keep))
 
     def _keys(self, kept: pl.DataFrame | None, memory: pl.DataFrame | None) -> int:
         """Count the keys with rows that are kept, or of which something is remembered."""

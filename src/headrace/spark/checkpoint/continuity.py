@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import StateError
-from headrace.spark.checkpoint.durable_files import sync_directory, write_durably
+from headrace.savepoints.durable_files import sync_directory, write_durably
 from headrace.spark.checkpoint.positions import Places, Position, Span
 
 if TYPE_CHECKING:

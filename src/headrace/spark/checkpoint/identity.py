@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import EnvironmentProblem, StateError
-from headrace.spark.checkpoint.durable_files import make_directory, write_durably
+from headrace.savepoints.durable_files import make_directory, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,8 +18,8 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
+from headrace.savepoints.durable_files import make_directory, write_durably
 from headrace.spark.checkpoint.continuity import BEGINNING
-from headrace.spark.checkpoint.durable_files import make_directory, write_durably
 from headrace.spark.checkpoint.identity import note
 from headrace.spark.checkpoint.saved_state import State, read_state, saved_state, write_state
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from headrace.errors import StateError
-from headrace.spark.checkpoint.durable_files import make_directory, sync_file
+from headrace.savepoints.durable_files import make_directory, sync_file
 from headrace.spark.stages.partitioning import group_expression
 from headrace.spark.state.compression import from_store
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import StateError
 from headrace.events import Codec
 from headrace.kafka.ranges import Range, shared_reader
-from headrace.spark.checkpoint.durable_files import make_directory, write_durably
+from headrace.savepoints.durable_files import make_directory, write_durably
 from headrace.spark.checkpoint.saved_state import State, read_state, write_state
 from headrace.spark.output.delivery import author_name
 from headrace.spark.output.records import Writer

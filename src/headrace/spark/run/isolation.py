@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.errors import FailedJobError, HeadraceError, JobError, StateError
-from headrace.spark.checkpoint.durable_files import write_durably
+from headrace.savepoints.durable_files import write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

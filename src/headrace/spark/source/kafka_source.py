@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from headrace.kafka.ranges import LogEnds, Place, Range, lost, shared_reader
-from headrace.spark.checkpoint.durable_files import write_durably
+from headrace.savepoints.durable_files import write_durably
 from headrace.spark.checkpoint.positions import Position
 from headrace.spark.session.worker import settle
 from headrace.spark.source.exchange import SPARK_SCHEMA

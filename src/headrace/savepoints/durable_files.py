@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_durably(path: Path, text: str) -> None:
-    """Replace a file by a text, as a whole or not at all; when this returns, the text is on the disk.
+def write_durably(path: Path, content: str | bytes) -> None:
+    """Replace a file, as a whole or not at all; when this returns, the content is on the disk.
 
     Args:
         path: The file.
-        text: What it holds from now on.
+        content: What it holds from now on; text is written as UTF-8.
     """
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with fresh.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with fresh.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)

@@ -1,0 +1,11 @@
+"""Tables: streams whose rows may be replaced and taken back, and what is computed of them.
+
+`Stream.as_table` makes a `Table` of upserts and deletes, `Table.changes` gives its updating stream back. The operators
+here take rows that add and rows that take back (`headrace.engine.changelog`), and give the net change of each turn.
+"""
+
+from headrace.engine.changelog import final, net
+from headrace.tables.table import Table
+from headrace.tables.upserts import IS_DELETE
+
+__all__ = ["IS_DELETE", "Table", "final", "net"]
