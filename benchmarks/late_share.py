@@ -105,14 +105,15 @@ def late_rows(job: Job, topics: Mapping[str, pl.DataFrame]) -> tuple[int, int]:
     """Run a job over events, and give how many it read and how many of them were late."""
     runner = Runner(job, key_groups=1)
     read = late = 0
-    for now, batch in _batches({topic: topics[topic] for topic in job.sources if topic in topics}):
+    for now, batch in batches({topic: topics[topic] for topic in job.sources if topic in topics}):
         outcome = runner.step(batch, now=now)
         read += sum(part.height for parts in batch.values() for part in parts.values())
         late += 0 if outcome.late is None else outcome.late.height
     return read, late
 
 
-def _batches(topics: Topics) -> Iterator[tuple[int, dict[str, dict[str, pl.DataFrame]]]]:
+def batches(topics: Topics) -> Iterator[tuple[int, dict[str, dict[str, pl.DataFrame]]]]:
+    """Cut events into micro-batches by their arrival: the end of each, and its events by topic and partition."""
     times = {topic: frame["ingestion_time"].dt.timestamp("us").to_numpy() for topic, frame in topics.items()}
     if not times:
         return

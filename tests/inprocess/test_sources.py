@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import polars as pl
+import pytest
 
+from headrace.errors import PlanError
 from headrace.inprocess import Runner, run
 from headrace.stream import Stream
 from headrace.time import bounded, perfect
@@ -16,6 +19,9 @@ from headrace.windows import (
     sum,  # noqa: A004
     tumbling,
 )
+
+if TYPE_CHECKING:
+    from headrace.time.watermarks import AllIdle
 
 INSTANT = pl.Datetime("us", "UTC")
 SECOND = 1_000_000
@@ -87,6 +93,28 @@ def test_time_goes_on_without_rows_once_all_is_quiet() -> None:
     runner.step({"doors": {"p0": rows(("a", 1)), "p1": rows(("b", 12))}}, now=START)
     assert runner.step(now=START + 29 * SECOND).watermark == 1 * SECOND
     assert found(runner.step(now=START + 30 * SECOND).results) == [("a", 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("all_idle", "watermark"), [("max", 12 * SECOND), ("hold", 1 * SECOND), ("clock", 12 * SECOND + 5 * SECOND)]
+)
+def test_what_a_silent_feed_does_with_its_last_windows(all_idle: AllIdle, watermark: int) -> None:
+    doors = Stream.rows("doors", COLUMNS).watermark(bounded(0), idle_after="30s", all_idle=all_idle)
+    runner = Runner(counted(doors))
+    runner.step({"doors": {"p0": rows(("a", 1)), "p1": rows(("b", 12))}}, now=START)
+    runner.step(now=START + 30 * SECOND)
+    assert runner.step(now=START + 35 * SECOND).watermark == watermark
+    # A clock that jumps back, or stands, changes nothing.
+    assert runner.step(now=START).watermark == watermark
+
+
+def test_a_silent_feed_is_silent_by_a_measure() -> None:
+    doors = Stream.rows("doors", COLUMNS)
+    with pytest.raises(PlanError, match="without idle_after"):
+        doors.watermark(bounded(0), all_idle="clock")
+    with pytest.raises(PlanError, match="all_idle='never'"):
+        doors.watermark(bounded(0), idle_after="1s", all_idle="never")  # type: ignore[arg-type]
+    assert "all idle: clock" in doors.watermark(bounded(0), idle_after="1s", all_idle="clock").explain()
 
 
 def test_a_source_that_knows_speaks_for_all_of_its_partitions() -> None:

@@ -113,7 +113,14 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: timed().process(lambda keys, schema: Nothing({"event_time": INSTANT})),
         r"process without a key",
     ),
-    "aggregate without window": (lambda: keyed().aggregate(n=count()), r"aggregate without a window.*window\(...\)"),
+    "keep_for of a window": (
+        lambda: keyed().window(tumbling("1s")).aggregate(n=count(), keep_for="1h"),
+        r"keep_for of an aggregate of a window.*leave it out",
+    ),
+    "on_error without window": (
+        lambda: keyed().aggregate(n=count(), on_error="dead_letter"),
+        r"on_error of an aggregate without a window.*window\(...\)",
+    ),
     "aggregate of nothing": (lambda: keyed().window(tumbling("1s")).aggregate(), r"aggregate of nothing.*count\(\)"),
     "window without aggregate": (
         lambda: planned(keyed().window(tumbling("1s"))),

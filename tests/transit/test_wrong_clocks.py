@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from benchmarks.late_share import few_wrong_clocks, late_rows, whole_fleet
+from benchmarks.late_share import batches, few_wrong_clocks, late_rows, whole_fleet
 
 from headrace.config import Settings
+from headrace.inprocess import Runner
 from headrace_transit.jobs import all_jobs
 from headrace_transit.settings import TransitSettings
 from headrace_transit.topics import VEHICLE_POSITIONS
@@ -30,9 +31,27 @@ def test_in_a_whole_fleet_only_reports_that_were_under_way_for_long_are_late(nam
 
 
 def test_the_bound_can_be_widened() -> None:
-    job = all_jobs(Settings(sections=(TransitSettings(clock_tolerance_ms=86_400_000),)))["emergency-stop-pattern"]
-    read, late = late_rows(job, few_wrong_clocks(seconds=15))
+    jobs = all_jobs(Settings(sections=(TransitSettings(clock_tolerance_ms=86_400_000),)))
+    read, late = late_rows(jobs["flow-direction"], few_wrong_clocks(seconds=15))
     assert late > read * 0.8, "a tolerance of a day is the behaviour without the bound"
+    _, late = late_rows(jobs["emergency-stop-pattern"], few_wrong_clocks(seconds=15))
+    assert late == 0, "the clock of one vehicle is no business of another"
+
+
+def test_delay_lateness_and_the_bound_of_the_future_can_be_set() -> None:
+    given = TransitSettings(delay_ms=5_000, max_ahead_ms=2_000, lateness_ms=60_000, key_tolerance_ms=3_000)
+    jobs = all_jobs(Settings(sections=(given,)))
+    assert (
+        "bounded(5s), clock tolerance 0s, time by key, tolerance 3s, patience 1min"
+        in jobs["emergency-stop-sql"].explain()
+    )
+    assert "allowed lateness 1min" in jobs["vehicle-distribution"].explain()
+    for name in ON_POSITIONS:
+        runner = Runner(jobs[name], key_groups=1)
+        told = [batch for _, batch in batches(few_wrong_clocks(seconds=3))]
+        dismissed = [outcome.dismissed for outcome in map(runner.step, told) if outcome.dismissed is not None]
+        wrong = pl.concat([frame.select("reason") for frame in dismissed])["reason"].to_list()
+        assert wrong == ["absurd_time"] * 4 * 3, "four clocks are 10 s ahead"
 
 
 def test_every_job_of_the_application_has_the_bound() -> None:

@@ -32,6 +32,37 @@ def test_all_cases_pass(name: str) -> None:
     assert all("CustomTimestamping" in r.reason for r in results if r.status == "unsupported")
 
 
+def test_the_event_time_triggers_have_transcripts_of_their_own() -> None:
+    cases = list(conformance.load(Path(__file__).parent / "data" / "event_time_triggers.jsonl"))
+    results = [conformance.run_case(case) for case in cases]
+    assert [(r.id, r.reason) for r in results if r.status != "pass"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"distribution": "0.5*Uniform(0,1)+0.4*Uniform(1,2)"}, "do not add up"),
+        ({"distribution": "i*omega, i=1..10"}, "cannot read the formula"),
+        ({"distribution": "i**2, i=1..10"}, "cannot read the formula"),
+    ],
+)
+def test_a_distribution_that_cannot_be_drawn_is_unsupported(change: dict[str, str], reason: str) -> None:
+    case = {"id": "x", "sketch": "kll", "n": 10, "bounds": {"sum of weights == n": True}} | change
+    result = conformance.run_case(case)
+    assert result.status == "unsupported"
+    assert reason in result.reason
+
+
+def test_a_wrong_number_of_dropped_rows_fails() -> None:
+    case = {
+        "id": "x",
+        "window_fn": {"type": "FixedWindows", "size": 10},
+        "trigger": {"type": "AfterCount", "n": 1},
+        "steps": [{"input": [[1, 1]]}, {"input": [[1, 1]]}, {"expect_dropped_closed_window": 2}],
+    }
+    assert conformance.run_case(case).reason == "1 rows were dropped for a closed window, expected 2"
+
+
 BUNDLES = {
     "id": "two bundles",
     "window_fn": {"type": "FixedWindows", "args": [10]},

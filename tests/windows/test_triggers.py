@@ -17,10 +17,12 @@ from headrace.windows import (
     after_any,
     after_count,
     after_each,
+    after_end,
     after_processing_time,
     after_watermark,
     check_trigger,
     default,
+    every_interval,
     never,
     or_finally,
     repeatedly,
@@ -96,6 +98,12 @@ def clock(at: int) -> tuple[str, int]:
         (or_finally(repeatedly(after_count(1)), after_watermark()), [rows(1), rows(1), mark(100)], "FFL"),
         (or_finally(after_count(1), after_watermark()), [rows(1)], "L"),
         (never(), [rows(9), mark(100), clock(10**9)], "..."),
+        (every_interval(30), [rows(1), mark(29), mark(30), mark(95), mark(100), rows(1)], "..FFFF"),
+        (every_interval(30), [mark(70), rows(1), mark(89), mark(91), mark(99)], "...F."),
+        (after_watermark(early=every_interval(40)), [rows(1), mark(40), mark(80), mark(100)], ".FFL"),
+        (or_finally(every_interval(30), after_count(3)), [rows(1), mark(30), rows(2)], ".FL"),
+        (after_end(10), [rows(1), mark(100), rows(1), mark(109), mark(110)], "....L"),
+        (after_all(after_end(10), after_count(2)), [rows(1), mark(120), rows(1)], "..L"),
     ],
 )
 def test_when_a_window_fires(trigger: Trigger, story: list[tuple[str, int]], expected: str) -> None:
@@ -158,6 +166,39 @@ def test_a_timer_is_never_missed(trigger: Trigger, steps: list[tuple[str, int]])
             timer = trigger.timer(state)
             assert timer is not None
             assert trigger.should_fire(state, Moment(END, watermark, max(timer, now)))
+
+
+@given(trigger=triggers(), steps=st.lists(st.tuples(st.sampled_from(["rows", "watermark"]), st.integers(0, 130))))
+@settings(deadline=None, max_examples=200)
+def test_an_event_timer_is_never_missed(trigger: Trigger, steps: list[tuple[str, int]]) -> None:
+    """A trigger that would fire at a later watermark inside the window has said when in its event timer."""
+    state: Any = trigger.start()
+    watermark = 0
+    for what, much in steps:
+        watermark = max(watermark, much) if what == "watermark" else watermark
+        at = Moment(END, watermark, 0)
+        if what == "rows" and much:
+            state = trigger.on_elements(state, much, at)
+        if trigger.should_fire(state, at):
+            state, finished = trigger.on_fire(state, at)
+            if finished:
+                return
+        for later in range(watermark, END):
+            if not trigger.should_fire(state, at) and trigger.should_fire(state, Moment(END, later, 0)):
+                timer = trigger.event_timer(state)
+                assert timer is not None
+                assert timer <= later
+
+
+def test_a_window_must_outlive_its_trigger() -> None:
+    with pytest.raises(PlanError, match="gone before it fires") as refused:
+        check_trigger(after_any(after_end("5s"), after_count(9)), lateness=4_000_000)
+    assert "allowed_lateness='5s'" in str(refused.value)
+    check_trigger(after_end("5s"), lateness=5_000_000)
+    with pytest.raises(PlanError, match="never fires"):
+        check_trigger(after_end("5s"), ends=False)
+    with pytest.raises(PlanError, match="above zero"):
+        every_interval(0)
 
 
 @pytest.mark.parametrize(

@@ -218,10 +218,12 @@ class Columnar:
             self.timed_out.time.append(thread.deadline)
         self.given_up.extend(thread.start for thread in found.given_up)
 
-    def advance(self, time: int) -> None:
-        """End what is over at a time, for all keys."""
+    def advance(self, time: int | Ints) -> None:
+        """End what is over at a time, for all keys alike or for each key at a time of its own."""
         if len(self.threads):
-            self._expire(np.full(int(self.threads.key.max()) + 1, time, dtype=np.int64))
+            if isinstance(time, int):
+                time = np.full(int(self.threads.key.max()) + 1, time, dtype=np.int64)
+            self._expire(time)
 
     def _expire(self, time_of_key: Ints) -> None:
         """End threads whose deadline is not after the time of their key; deadline by deadline within a key."""

@@ -19,11 +19,12 @@ import polars as pl
 
 from headrace.cep.compiler import compile_pattern, refuse_impossible
 from headrace.cep.conditions import rows_read, unknown_column
-from headrace.cep.intake import sort_out
+from headrace.cep.intake import noting, sort_out
 from headrace.cep.keyed import PATHS, by_key, of_keys
 from headrace.cep.measures import Measure, columns_of, compute, first, last
 from headrace.cep.saved import pack, refuse_older_pages, unpack
 from headrace.cep.streaming import Advance, Piece, Progress, StreamMatcher
+from headrace.engine.key_clocks import KeyClocks, index_of
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.keygroups import key_groups
 from headrace.engine.operator import EVENT_TIME, Outcome, Turn
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.cep.pattern import Pattern
     from headrace.cep.tables import Ints
     from headrace.engine.state import Segments
+    from headrace.time.key_time import KeyTime
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +77,7 @@ class PatternOperator:
         timed_out: The columns of a partial match that timed out; None for no such output.
         mark_timed_out: Give partial matches that timed out among the matches, with the same measures, and tell them
             apart by a column `timed_out`.
+        key_time: What is promised of the order within a key; None to go by the watermark alone.
 
     >>> from polars import col
     >>> from headrace.cep.pattern import Pattern
@@ -94,9 +97,12 @@ class PatternOperator:
         measures: Mapping[str, Measure] | None = None,
         timed_out: Mapping[str, Measure] | None = None,
         mark_timed_out: bool = False,
+        key_time: KeyTime | None = None,
     ) -> None:
         self.pattern = pattern
         self.key = list(key)
+        self._clocks = None if key_time is None else KeyClocks(key, key_time)
+        self.time_by_key = key_time is not None
         self.measures = dict(measures or {"match_start": first(EVENT_TIME), "match_end": last(EVENT_TIME)})
         self.timed_out = None if timed_out is None else dict(timed_out)
         self.mark_timed_out = mark_timed_out
@@ -162,6 +168,7 @@ class PatternOperator:
             "version": str(program.version),
             "key": ",".join(self.key),
             "columns": ",".join(sorted(self._needed)),
+            **({} if self._clocks is None else {"time": "by key"}),
         }
 
     def turn(self, state: Segments, turn: Turn) -> PatternOutcome:
@@ -171,8 +178,10 @@ class PatternOperator:
         if saved is not None:
             refuse_older_pages(saved, state)
         before: int | None = record.get("watermark")
-        watermark = turn.watermark if before is None else max(before, turn.watermark)
-        rows = sort_out(turn.rows, frames.pop("pending", None), before=before, watermark=watermark)
+        reached = turn.watermark if self._clocks is None else self._clocks.time.floor(turn.watermark)
+        watermark = reached if before is None else max(before, reached)
+        note = noting(self._clocks, state, record, before=before, watermark=watermark)
+        rows = sort_out(turn.rows, frames.pop("pending", None), before=before, watermark=watermark, note=note)
         pages = _Pages(state, self.key, record)
         progress, loaded = self._under_way(pages, frames, rows, watermark)
         matches = timed_out = given_up = None
@@ -180,7 +189,9 @@ class PatternOperator:
         keys = pages.keys
         if rows.ready.any() or not progress.idle:
             paged = pages.keys > 0
-            advance = self._matcher.advance(progress, rows.rows, watermark, ready=rows.ready, changes_only=paged)
+            advance = self._matcher.advance(
+                progress, rows.rows, watermark, ready=rows.ready, changes_only=paged, marks=rows.marks
+            )
             if not paged and advance.progress.threads.height <= _FEW_WAITING:
                 keep |= {} if advance.progress.idle else advance.progress.frames()
                 keys = len(np.unique(advance.row_keys))
@@ -195,7 +206,7 @@ class PatternOperator:
             if self.timed_out is not None and over:
                 timed_out = self._results(advance.timed_out, self.timed_out)
             given_up = self._given_up(advance.given_up)
-        value = pack({"watermark": watermark, **pages.record()}, keep)
+        value = pack({"watermark": watermark, **pages.record(), **index_of(record)}, keep)
         if value != saved:
             state.put(_SEGMENT, value)
         dismissed = [frame for frame in (rows.dismissed, given_up) if frame is not None]
@@ -204,6 +215,7 @@ class PatternOperator:
             late=rows.late,
             dismissed=pl.concat(dismissed, how="diagonal") if dismissed else None,
             timed_out=timed_out,
+            watermark=None if self._clocks is None else watermark,
             keys=keys,
         )
 
@@ -224,11 +236,15 @@ class PatternOperator:
             due = pl.concat([times for _, times in partial])
         numbers = pl.Series(key_groups(rows, self.key, len(new)))
         marks = [mark for _, record, _ in saved if (mark := record.get("watermark")) is not None]
+        clocks: list[dict[str, Any]] = [{} for _ in new]
+        if self._clocks is not None:
+            clocks = self._clocks.resplit([state for state, _, _ in saved], [record for _, record, _ in saved], new)
         for number, (state, waiting) in enumerate(zip(new, pending, strict=True)):
             pages = _Pages(state, self.key, {})
             pages.fill(rows.filter(numbers == number), due.filter(numbers == number))
             keep = {} if waiting is None else {"pending": waiting}
-            state.put(_SEGMENT, pack({"watermark": min(marks, default=None), **pages.record()}, keep))
+            record = {"watermark": min(marks, default=None), **pages.record(), **clocks[number]}
+            state.put(_SEGMENT, pack(record, keep))
 
     def _under_way(
         self, pages: _Pages, frames: dict[str, pl.DataFrame], rows: Sorted, watermark: int

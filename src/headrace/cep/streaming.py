@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.cep.compiled import Compiled
     from headrace.cep.limits import Limit
     from headrace.cep.tables import Bools, Ints
+    from headrace.engine.key_clocks import Marks
 
 _INDEX = "#index"
 NODE_COLUMNS = ("parent", "label", "row")
@@ -186,6 +187,7 @@ class StreamMatcher:
         *,
         ready: Bools | None = None,
         changes_only: bool = False,
+        marks: Marks | None = None,
     ) -> Advance:
         """Match the next rows.
 
@@ -196,6 +198,7 @@ class StreamMatcher:
             watermark: No row before this time will follow.
             ready: Which of the rows to match; None for all.
             changes_only: Give the progress only of keys for which it changed.
+            marks: With time by key, the times before which no row of a key will follow.
         """
         kept = self.kept(rows.columns)
         history = progress.rows if progress.rows is not None else rows[:0].select(kept)
@@ -218,7 +221,7 @@ class StreamMatcher:
             before, new = history.height, key_of_row[history.height :]
             begin = np.flatnonzero(np.r_[True, new[1:] != new[:-1]])
             run.run(new[begin], begin + before, np.r_[begin[1:], len(new)] + before)
-        run.advance(watermark)
+        run.advance(watermark if marks is None else marks.after_each(unique_keys).to_numpy())
         new_threads, new_held = run.threads, run.held_table()
         keys = int(key_of_row.max()) + 1 if len(key_of_row) else 0
         changed = _differing(threads, new_threads, keys) | _differing(held, new_held, keys)

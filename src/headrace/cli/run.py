@@ -164,7 +164,7 @@ def _watch(settings: Settings, words: Sequence[str]) -> None:
     from headrace.registry import is_job_file
 
     places = [word.partition(":")[0] for word in words if is_job_file(word)]
-    folders = [Path(place).absolute().parent for place in places if place.endswith(".py")]
+    folders = [Path(place).absolute().parent for place in places if place.endswith((".py", ".sql"))]
     command = [sys.executable, "-m", "headrace.cli", *(word for word in sys.argv[1:] if word != "--watch")]
     with stop_on_signals() as stop:
         run_again(command, FileWatch([settings.project, *folders]), stop)
@@ -177,7 +177,7 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="JOB...",
-            help="Names, files or modules: late, jobs.py, jobs.py:late, parcels.jobs:late.",
+            help="Names, files or modules: late, jobs.py, jobs.py:late, late.sql, parcels.jobs:late.",
             autocompletion=complete_job,
             show_default=False,
         ),

@@ -203,8 +203,7 @@ class _Draft:
 
     def _watermark(self, node: plan.Watermark) -> tuple[_End, ...]:
         ends = self.visit(node.input)
-        idle = "" if node.idle_after is None else f", idle after {text(node.idle_after)}"
-        line = f"watermark {node.strategy.describe()}{idle}"
+        line = node.text
         for end in ends:
             at = next(place for place, box in enumerate(self.boxes) if box.id == end.box)
             box = self.boxes[at]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.engine.limits import StateLimit
     from headrace.engine.operator import Operator, Outcome
     from headrace.engine.state import Segments
-    from headrace.time.watermarks import PartitionReport, WatermarkStrategy
+    from headrace.time.watermarks import AllIdle, PartitionReport, WatermarkStrategy
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class Timekeeping:
         partitions: Those that are known to exist; each holds back until it brings events or is idle.
         name: The source; what is saved of its time is found again by it, also when inputs were added or reordered.
         input: Which input of the operator it leads to.
+        all_idle: What its time does when no partition brings events.
     """
 
     strategy: WatermarkStrategy
@@ -53,6 +54,7 @@ class Timekeeping:
     partitions: tuple[str, ...] = ()
     name: str = ""
     input: int = 0
+    all_idle: AllIdle = "max"
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,9 @@ class Group:
         self, saved: dict[str, Any], arrivals: Arrivals, now: int, steady: int
     ) -> tuple[int, tuple[PartitionReport, ...]]:
         trackers = [
-            WatermarkTracker(each.strategy, each.idle_after, keep_lateness=self._report, state=state)
+            WatermarkTracker(
+                each.strategy, each.idle_after, all_idle=each.all_idle, keep_lateness=self._report, state=state
+            )
             for each, state in zip(self._inputs, self._known_times(saved), strict=True)
         ]
         for each, tracker in zip(self._inputs, trackers, strict=True):

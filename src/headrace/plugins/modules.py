@@ -32,7 +32,7 @@ class UnknownPlaceError(HeadraceError, LookupError):
 
 def is_path(place: str) -> bool:
     """Tell whether the part before the colon is a path, and not the name of a module."""
-    return place.endswith(".py") or "/" in place
+    return place.endswith((".py", ".sql")) or "/" in place
 
 
 def import_place(place: str, project: Path) -> ModuleType:
@@ -62,7 +62,7 @@ def _file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise PlanError(f"{path} is not a Python file", hint="Give a file that ends in .py.")
-    _put_on_path(path.parent)
+    put_on_path(path.parent)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -74,7 +74,7 @@ def _file(path: Path) -> ModuleType:
 
 
 def _module(name: str, project: Path) -> ModuleType:
-    _put_on_path(project)
+    put_on_path(project)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as problem:
@@ -87,7 +87,8 @@ def _module(name: str, project: Path) -> ModuleType:
         raise load_failure(name, problem) from problem
 
 
-def _put_on_path(directory: Path) -> None:
+def put_on_path(directory: Path) -> None:
+    """Let modules of a directory be imported."""
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
 

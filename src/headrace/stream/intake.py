@@ -71,6 +71,7 @@ def timekeeping(
             partition_names(entry.source.name, known.get(entry.source.name, 0)),
             entry.source.name,
             entry.input,
+            entry.all_idle,
         )
         for entry in (pipeline.entries[number] for number in pipeline.entries_of(stage))
     )
@@ -174,7 +175,9 @@ def take_in(
     partials = None
     if len(stage.inputs) == 1:
         watermark = (watermarks or {}).get(stage.step)
-        keyed, partials = stage.operator.prepare(_lightened(keyed, watermark), watermark)
+        # With time by key a row may turn out late that is not behind the watermark.
+        light = keyed if getattr(stage.operator, "time_by_key", False) else _lightened(keyed, watermark)
+        keyed, partials = stage.operator.prepare(light, watermark)
     feed = pipeline.entries_of(entry.stage).index(number)
     return Intake(
         tuple(Seen(feed, partition, observation) for partition, observation in timed.observations.items()),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.engine import Operator
     from headrace.stream.steps import Step
-    from headrace.time.watermarks import WatermarkStrategy
+    from headrace.time.watermarks import AllIdle, WatermarkStrategy
 
 __all__ = ["Edge", "Entry", "ResultEdge", "Pipeline", "Stage", "StageInput", "compile_outputs", "compile_plan"]
 
@@ -77,6 +77,7 @@ class _Origin:
     idle_after: int | None = None
     untimed: int = 0
     marked: bool = False
+    all_idle: AllIdle = "max"
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +209,9 @@ class _Graph:
 def _marked(tail: _Tail, node: plan.Watermark) -> _Tail:
     if not isinstance(tail.origin, _Origin):
         raise PlanError("watermark after an aggregate", hint="Set it right after the source; later stages inherit it.")
-    timed = _Origin(tail.origin.source, node.strategy, node.idle_after, len(tail.steps), marked=True)
+    timed = _Origin(
+        tail.origin.source, node.strategy, node.idle_after, len(tail.steps), marked=True, all_idle=node.all_idle
+    )
     return _Tail(timed, tail.steps)
 
 
@@ -258,6 +261,7 @@ def _assembled(ways: Iterable[_Way]) -> Pipeline:
                             untimed=timed.untimed,
                             stage=number,
                             input=at,
+                            all_idle=timed.all_idle,
                         )
                     )
     outputs = [

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from headrace.engine import Operator
     from headrace.formats import Format
     from headrace.stream.steps import Step
-    from headrace.time.watermarks import WatermarkStrategy
+    from headrace.time.key_time import KeyTime
+    from headrace.time.watermarks import AllIdle, WatermarkStrategy
     from headrace.windows.aggregates import Aggregate
     from headrace.windows.assigners import Assigner
     from headrace.windows.panes import Mode
@@ -165,16 +166,27 @@ class Read(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Watermark(Single):
-    """How the event time of the source advances."""
+    """How the event time of the source advances.
+
+    Args:
+        strategy: How it follows from the events of a partition.
+        idle_after: A partition without events for so many microseconds does not hold the others back.
+        all_idle: What it does when no partition brings events.
+        key_time: What is promised of the order within a key; None for nothing.
+    """
 
     strategy: WatermarkStrategy
     idle_after: int | None
+    all_idle: AllIdle = "max"
+    key_time: KeyTime | None = None
 
     @property
     def text(self) -> str:
         """Describe the strategy."""
+        per_key = "" if self.key_time is None else f", {self.key_time.describe()}"
         idle = f", idle after {duration_text(self.idle_after)}" if self.idle_after is not None else ""
-        return f"watermark {self.strategy.describe()}{idle}"
+        together = "" if self.all_idle == "max" else f", all idle: {self.all_idle}"
+        return f"watermark {self.strategy.describe()}{per_key}{idle}{together}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -437,6 +449,7 @@ class Matched(Stateful):
     pattern: Pattern
     measures: tuple[tuple[str, Measure], ...]
     timed_out: bool = False
+    key_time: KeyTime | None = None
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -458,7 +471,11 @@ class Matched(Stateful):
         """Make the operator that looks for the pattern."""
         del upstream, retracts
         return PatternOperator(
-            self.pattern, key=self.input.keys, measures=dict(self.measures), mark_timed_out=self.timed_out
+            self.pattern,
+            key=self.input.keys,
+            measures=dict(self.measures),
+            mark_timed_out=self.timed_out,
+            key_time=self.key_time,
         )
 
 

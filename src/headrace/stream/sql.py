@@ -28,6 +28,7 @@ from headrace.cep.sql.query import as_polars, run
 from headrace.engine.operator import EVENT_TIME
 from headrace.errors import PlanError
 from headrace.stream import plan as nodes
+from headrace.stream.order import key_time_of
 from headrace.stream.stream import Stream
 from headrace.time.duration import micros
 
@@ -167,8 +168,14 @@ class _Streams:
         max_rows, at_limit, forget_after = self._max_rows, self._at_limit, self._forget_after
 
         def build(keys: tuple[str, ...], schema: pl.Schema) -> Operator:
-            del keys, schema
-            return MatchRecognizeOperator(plan, max_rows=max_rows, at_limit=at_limit, forget_after=forget_after)
+            del schema
+            return MatchRecognizeOperator(
+                plan,
+                max_rows=max_rows,
+                at_limit=at_limit,
+                forget_after=forget_after,
+                key_time=key_time_of(keyed.node, keys),
+            )
 
         if plan.partition_by:
             keyed = table.key_by(*plan.partition_by)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.engine import Operator
     from headrace.stream.plan import Source
     from headrace.stream.steps import Step
-    from headrace.time.watermarks import WatermarkStrategy
+    from headrace.time.watermarks import AllIdle, WatermarkStrategy
     from headrace.windows.chained import ChainedFold
 
 
@@ -46,6 +46,7 @@ class Entry:
         untimed: How many of the steps come before the watermark strategy looks at the rows.
         stage: The stage that the rows are for.
         input: Which of its inputs.
+        all_idle: What the time of the source does when no partition brings events.
     """
 
     source: Source
@@ -56,6 +57,7 @@ class Entry:
     untimed: int = 0
     stage: int = 0
     input: int = 0
+    all_idle: AllIdle = "max"
 
 
 @dataclass(frozen=True)

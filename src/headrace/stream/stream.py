@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -32,10 +32,15 @@ from headrace.stream import plan
 from headrace.stream.declared import topic_source
 from headrace.stream.enriching import JOIN_HINT, enrich
 from headrace.stream.explain import explain
+from headrace.stream.order import key_time_of
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.stream.updating import kept_mark, refuse_updating, union_parts
+from headrace.tables import steps
 from headrace.tables import table as tables
+from headrace.tables.frames import Frame
 from headrace.time.duration import micros, text
+from headrace.time.key_time import KeyTime
+from headrace.time.watermarks import AllIdle
 from headrace.windows import same_window
 from headrace.windows.deduplicate import DeduplicateOperator
 from headrace.windows.fold import Fold
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
     from headrace.enrich import Enrichment
     from headrace.formats import Format
     from headrace.stream.steps import Step
+    from headrace.tables.frames import OverFunction
+    from headrace.tables.ranks import Numbering
     from headrace.tables.table import Table
     from headrace.time.watermarks import WatermarkStrategy
     from headrace.windows.aggregates import Aggregate
@@ -177,12 +184,24 @@ class Stream:
         strategy: WatermarkStrategy,
         *,
         idle_after: str | timedelta | None = None,
+        all_idle: AllIdle = "max",
+        per: Literal["source", "key"] = "source",
+        tolerance: str | timedelta | int = 0,
+        patience: str | timedelta | int = 0,
     ) -> Stream:
         """Say how event time advances in each partition of the source, by its rows as they are here.
 
         Args:
             strategy: For example `bounded("1s")`.
             idle_after: A partition without events for this long no longer holds the others back; None: it always does.
+            all_idle: What the watermark does when every partition is idle: "max" goes to that of the furthest
+                partition and stays, "hold" stays where it is, "clock" goes on with the clock, so that the last windows
+                fire without another event; events after an outage may be late then.
+            per: "key": rows mostly come in order within the key of the `key_by` that follows, and patterns by that key
+                need not wait for the watermark: a key's rows are complete up to its own newest time. See docs/time.md.
+            tolerance: With `per="key"`, how far behind its key's newest time a row may come; one that is further
+                behind is late.
+            patience: With `per="key"`, how far behind the watermark a key may be that has been silent.
         """
         self._refuse_if(self.keys != (), "watermark after key_by", "Set the watermark right after the source.")
         self._refuse_if(
@@ -202,9 +221,31 @@ class Stream:
         )
         idle = None if idle_after is None else micros(idle_after, what="idle_after")
         self._refuse_if(idle is not None and idle <= 0, f"idle_after {idle_after!r}", "Give a time above zero.")
-        return Stream(
-            plan.Watermark(input=self.node, strategy=strategy, idle_after=idle, schema=self.schema, keys=self.keys)
+        self._refuse_if(
+            all_idle not in get_args(AllIdle),
+            f"all_idle={all_idle!r}",
+            f"Choose one of {', '.join(get_args(AllIdle))}.",
         )
+        self._refuse_if(
+            all_idle != "max" and idle is None,
+            f"all_idle={all_idle!r} without idle_after",
+            "Say after which time without events a partition is idle: idle_after=.",
+        )
+        self._refuse_if(per not in ("source", "key"), f"per={per!r}", 'Choose "source" or "key".')
+        key_time = KeyTime(micros(tolerance, what="tolerance"), micros(patience, what="patience"))
+        for name, length in (("tolerance", key_time.tolerance), ("patience", key_time.patience)):
+            self._refuse_if(length < 0, f"{name}={text(length)}", "Give zero or more.")
+            self._refuse_if(length > 0 and per != "key", f"{name}= without per='key'", "It is about time by key.")
+        node = plan.Watermark(
+            input=self.node,
+            strategy=strategy,
+            idle_after=idle,
+            all_idle=all_idle,
+            key_time=key_time if per == "key" else None,
+            schema=self.schema,
+            keys=self.keys,
+        )
+        return Stream(node)
 
     def with_columns(self, **columns: pl.Expr) -> Stream:
         """Add or replace columns by Polars expressions."""
@@ -378,7 +419,7 @@ class Stream:
             f"allowed_lateness on a window without end ({assigner.describe()})",
             "Such a window never expires, so nothing is late for it; leave allowed_lateness out.",
         )
-        check_trigger(trigger or default(), ends=assigner.ends)
+        check_trigger(trigger or default(), ends=assigner.ends, lateness=lateness)
         return self._window(assigner, trigger, mode, lateness)
 
     def same_window(self) -> Stream:
@@ -393,16 +434,44 @@ class Stream:
         )
         return self._window(same_window(), None, "value", 0)
 
-    def aggregate(self, *, on_error: plan.OnError = "fail", **aggregates: Aggregate) -> Stream:
-        """Fold the rows of each key and window into one row per firing.
+    def aggregate(
+        self,
+        *,
+        on_error: plan.OnError = "fail",
+        keep_for: str | timedelta | int | None = None,
+        **aggregates: Aggregate,
+    ) -> Stream:
+        """Fold the rows of each key and window into one row per firing; without a window, all rows of each key.
+
+        Without a window the result is updating: when rows come, the row of their key that was given before is taken
+        back, and a new one is added (`is_retraction`). Without a key there is one row for all. See docs/tables.md.
 
         Args:
-            on_error: What a failing user-defined aggregate does: "fail" the job, or send its rows to "dead_letter".
+            on_error: What a failing user-defined aggregate does: "fail" the job, or send its rows to "dead_letter",
+                which needs a window.
+            keep_for: Without a window: forget a key when the watermark is so far past its newest row. Its result
+                stays as it was given; a row that comes later begins anew, and takes nothing back.
             **aggregates: The result columns, such as `vehicles=count()`.
+
+        >>> from headrace.time import bounded
+        >>> from headrace.windows import count
+        >>> scans = Stream.rows("scans", {"depot": pl.String}).watermark(bounded("1s"))
+        >>> print(scans.key_by("depot").aggregate(scans=count()).explain())
+        rows scans
+          watermark bounded(1s)
+          key_by depot
+          aggregate scans=count() of all rows
+          key_by depot
         """
         window = self.node
         if not isinstance(window, plan.Window):
-            raise PlanError("aggregate without a window", hint="Call window(...) or same_window() right before it.")
+            self._refuse_if(
+                on_error != "fail", "on_error of an aggregate without a window", "Leave it out, or call window(...)."
+            )
+            return steps.aggregate(self, aggregates, keep_for=_kept_for(keep_for))
+        self._refuse_if(
+            keep_for is not None, "keep_for of an aggregate of a window", "A window ends by itself; leave it out."
+        )
         self._refuse_if(not aggregates, "aggregate of nothing", "Name at least one, such as vehicles=count().")
         reserved = {*PANE_COLUMNS, EVENT_TIME, *self.keys}
         for name in aggregates:
@@ -423,6 +492,125 @@ class Stream:
             input=window, aggregates=tuple(aggregates.items()), on_error=on_error, schema=pl.Schema(schema)
         )
         return Stream(node)
+
+    def top(
+        self,
+        n: int | None,
+        *,
+        by: str | Sequence[str] = (),
+        descending: bool | Sequence[bool] = True,
+        last_first: bool = False,
+        rank: str = "",
+        numbering: Numbering = "row_number",
+        keep_for: str | timedelta | int | None = None,
+    ) -> Stream:
+        """Keep the first `n` rows of each key in some order, revised as rows come; without a key, of all rows.
+
+        Of rows that are equal in the order the first to arrive comes first. Null is smaller than any value. The result
+        is updating, but for the first to arrive of rows that stay.
+
+        Args:
+            n: How many; with another numbering than "row_number", the greatest rank. None: all rows, with their rank.
+            by: The columns that order the rows; none: as they arrive.
+            descending: Whether the largest come first; for each column, or for all.
+            last_first: Whether of rows that nothing else tells apart the last to arrive comes first.
+            rank: The name of a new column with the rank of each row; empty: without one.
+            numbering: How equal rows are ranked: "row_number" (by arrival), "rank" (alike, with gaps), "dense_rank".
+            keep_for: Forget a key when the watermark is so far past its newest row.
+
+        >>> from headrace.time import bounded
+        >>> bids = Stream.rows("bids", {"auction": pl.Int64, "price": pl.Int64}).watermark(bounded("1s"))
+        >>> bids.key_by("auction").top(3, by="price", rank="place").schema.names()
+        ['auction', 'price', 'event_time', 'place', 'is_retraction']
+        """
+        _refuse_in_window(self.node, "top")
+        order = (by,) if isinstance(by, str) else tuple(by)
+        return steps.top(
+            self,
+            n,
+            order,
+            descending,
+            last_first=last_first,
+            rank=rank,
+            numbering=numbering,
+            keep_for=_kept_for(keep_for),
+        )
+
+    def over(
+        self,
+        *,
+        rows: int | Literal["all"] | None = None,
+        range: str | timedelta | int | None = None,  # noqa: A002 - as in SQL
+        order: Literal["event_time", "arrival"] = "event_time",
+        **functions: OverFunction,
+    ) -> Stream:
+        """Add to each row what the rows of its key before it say: aggregates of a frame, numbers, neighbours.
+
+        In the order of event time a row goes on when the watermark has passed it; rows behind it are late. In the order
+        of arrival it goes on at once.
+
+        Args:
+            rows: Take this many rows before each row, or all, and the row itself.
+            range: Take the rows so far back in time, or "all", and those of the row's own time. This is the default,
+                with "all"; in order of arrival the default is all rows before.
+            order: What orders the rows of a key.
+            **functions: The new columns: aggregates such as `sum("price")`, or of `headrace.tables` `row_number()`,
+                `rank()`, `dense_rank()`, `lag(...)`, `lead(...)`, `first_value(...)`, `last_value(...)`.
+
+        >>> from headrace.tables import lag
+        >>> from headrace.time import bounded
+        >>> from headrace.windows import mean
+        >>> positions = Stream.rows("positions", {"bus": pl.String, "speed": pl.Float64}).watermark(bounded("1s"))
+        >>> smooth = positions.key_by("bus").over(range="1min", speed_1min=mean("speed"), before=lag("speed"))
+        >>> smooth.schema.names()
+        ['bus', 'speed', 'event_time', 'speed_1min', 'before']
+        """
+        _refuse_in_window(self.node, "over")
+        self._refuse_if(rows is not None and range is not None, "over with rows and range", "Give one of them.")
+        arrival = order == "arrival"
+        if rows is not None or (range is None and arrival):
+            frame = Frame("rows", None if rows is None or rows == "all" else rows)
+        else:
+            frame = Frame("range", None if range is None or range == "all" else micros(range, what="range"))
+        return steps.over(self, functions, frame, arrival=arrival)
+
+    def distinct(self, *, keep_for: str | timedelta | int | None = None) -> Stream:
+        """Give each different row once, whatever its time; it is taken back when the last of its kind is.
+
+        Args:
+            keep_for: Forget a row when the watermark is so far past its newest copy; it may then be given again.
+
+        >>> from headrace.time import bounded
+        >>> scans = Stream.rows("scans", {"depot": pl.String, "parcel": pl.Int64}).watermark(bounded("1s"))
+        >>> print(scans.select("depot").distinct().explain())
+        rows scans
+          watermark bounded(1s)
+          select depot
+          key_by depot
+          distinct rows
+        """
+        _refuse_in_window(self.node, "distinct")
+        return steps.distinct(self, keep_for=_kept_for(keep_for))
+
+    def intersect(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 - as in SQL
+        """Give the rows that are in both streams, compared by all columns but the event time.
+
+        Args:
+            other: A stream of the same columns.
+            all: Keep copies: a row is given as often as it is in both. Otherwise once.
+        """
+        _refuse_in_window(self.node, "intersect")
+        return steps.multiset((self, other), "intersect_all" if all else "intersect")
+
+    def subtract(self, other: Stream, *, all: bool = False) -> Stream:  # noqa: A002 - as in SQL
+        """Give the rows that are not in the other stream (EXCEPT), compared by all columns but the event time.
+
+        Args:
+            other: A stream of the same columns.
+            all: Keep copies: each row of the other takes out one. Otherwise it takes out all, and rows are given once.
+        """
+        _refuse_in_window(self.node, "subtract")
+        return steps.multiset((self, other), "except_all" if all else "except")
 
     def match(self, pattern: Pattern) -> Matches:
         """Find a pattern in the rows of each key, in event-time order; `select` says what a match gives.
@@ -751,6 +939,13 @@ def _refuse_hidden(names: Iterable[str], where: str) -> None:
             raise PlanError(f"{where} has a column {name!r}", hint="Names that begin with # are ours; choose another.")
 
 
+def _kept_for(time: str | timedelta | int | None) -> int | None:
+    kept = None if time is None else micros(time, what="keep_for")
+    if kept is not None and kept <= 0:
+        raise PlanError(f"keep_for of {kept} us", hint="Give a time above zero.")
+    return kept
+
+
 def _typed(stream: Stream) -> str:
     return ", ".join(f"{key} {stream.schema[key]}" for key in stream.keys)
 
@@ -794,6 +989,7 @@ class Matches:
             pattern=self.pattern,
             measures=tuple(measures.items()),
             timed_out=self.timed_out,
+            key_time=key_time_of(self.stream.node, self.stream.keys),
             schema=schema,
         )
         return Stream(node)

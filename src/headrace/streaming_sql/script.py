@@ -17,6 +17,8 @@ from headrace.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headrace.errors import HeadraceError
+
 _PIECE = re.compile(
     r"""
     (?P<space>\s+)
@@ -85,7 +87,7 @@ class Fragment:
         column = self.at.column + at.column - 1 if at.line == 1 else at.column
         return Position(self.at.line + at.line - 1, column)
 
-    def located(self, problem: PlanError) -> ScriptError:
+    def located(self, problem: HeadraceError) -> ScriptError:
         """Give an error of this part with its place in the whole text, and with the line it is in.
 
         Args:

@@ -43,7 +43,8 @@ def parse_table(part: Fragment, cursor: Cursor, name: str, *, temporary: bool, i
     body = _Body(part, cursor)
     if cursor.token.is_word("LIKE"):
         raise problem("CREATE TABLE ... LIKE", cursor.token.at, hint="Write the columns and options out.")
-    body.read()
+    if not cursor.token.is_word("WITH"):  # without columns: those of the file
+        body.read()
     comment = ""
     if cursor.take_words("COMMENT"):
         comment = _string(cursor, "the comment").value

@@ -5,7 +5,20 @@ here take rows that add and rows that take back (`headrace.engine.changelog`), a
 """
 
 from headrace.engine.changelog import final, net
+from headrace.tables.frames import dense_rank, first_value, lag, last_value, lead, rank, row_number
 from headrace.tables.table import Table
 from headrace.tables.upserts import IS_DELETE
 
-__all__ = ["IS_DELETE", "Table", "final", "net"]
+__all__ = [
+    "IS_DELETE",
+    "Table",
+    "dense_rank",
+    "final",
+    "first_value",
+    "lag",
+    "last_value",
+    "lead",
+    "net",
+    "rank",
+    "row_number",
+]

@@ -7,7 +7,7 @@ those that look up the row of a key, now or at some time, read `upserts()`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -15,11 +15,16 @@ from headrace.engine.operator import EVENT_TIME, IS_RETRACTION
 from headrace.errors import PlanError
 from headrace.stream import plan
 from headrace.stream.steps import Drop, WithColumns, schema_after
+from headrace.tables.steps import keyed as _keyed
 from headrace.tables.upserts import IS_DELETE, LatestRowsOperator, UpsertOperator
 from headrace.time.duration import text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
     from headrace.stream.stream import Stream
+    from headrace.windows.aggregates import Aggregate
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,22 @@ class Table:
         )
         return _keyed(replace(keyed, node=node), self.key)
 
+    def aggregate(
+        self, *, by: str | Sequence[str] = (), keep_for: str | timedelta | int | None = None, **aggregates: Aggregate
+    ) -> Stream:
+        """Fold its rows, as they are now, by some columns; the result is updating.
+
+        Args:
+            by: The columns to group by; none: one group of all rows. Null is a group of its own.
+            keep_for: See `Stream.aggregate`.
+            **aggregates: The result columns, such as `orders=count()`.
+        """
+        names = (by,) if isinstance(by, str) else tuple(by)
+        changed = self.changes()
+        if names:
+            changed.key_by(*names)  # says what is wrong with the columns
+        return _keyed(changed, names, null_keys=True).aggregate(on_error="fail", keep_for=keep_for, **aggregates)
+
 
 def as_table(
     source: Stream,
@@ -167,8 +188,3 @@ def without_marks(source: Stream) -> Stream:
     step = Drop(names)
     schema = schema_after(step, source.schema, where="drop")
     return replace(source, node=plan.Stateless(input=source.node, step=step, schema=schema, keys=source.keys))
-
-
-def _keyed(source: Stream, keys: tuple[str, ...], *, null_keys: bool = False) -> Stream:
-    node: Any = plan.KeyBy(input=source.node, schema=source.schema, keys=keys, null_keys=null_keys)
-    return replace(source, node=node)

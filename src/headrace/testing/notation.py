@@ -17,9 +17,11 @@ from headrace.windows import (
     after_any,
     after_count,
     after_each,
+    after_end,
     after_processing_time,
     after_watermark,
     default,
+    every_interval,
     global_,
     never,
     or_finally,
@@ -136,6 +138,10 @@ def trigger(written: object, *, clock_passes: bool = False) -> Trigger:
         return after_each(*(build(part) for part in made.args))
     if name == "OrFinally":
         return or_finally(build(made.get(0, "main", "body")), build(made.get(1, "until", "finally")))
+    if name in ("ContinuousEventTime", "ContinuousEventTimeTrigger"):
+        return every_interval(whole(made.get(0, "interval", "every")))
+    if name == "AfterEnd":
+        return after_end(whole(made.get(0, "delay")))
     if name in ("Never", "NeverTrigger"):
         return never()
     if name == "Always":

@@ -7,7 +7,9 @@ case with a bound of another shape is unsupported rather than half checked. Rand
 
 from __future__ import annotations
 
+import ast
 import math
+import operator
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -106,18 +108,21 @@ def _checks(case: Case) -> tuple[object, list[str]]:
         "quantile": subject.quantile,
         "cdf": subject.cdf,
         "rank": subject.cdf,
+        "min": lambda _: subject.low(),
+        "max": lambda _: subject.high(),
     }
     got, wrong = [], []
     for check in case["checks"]:
         reader = readers.get(check["fn"])
         if reader is None:
             raise UnsupportedNotationError(f"there is no function {check['fn']!r} to check")
-        value = reader(float(check["arg"]))
+        argument = check.get("arg")
+        value = reader(math.nan if argument is None else float(argument))
         got.append(value)
-        if not abs(value - check["expected"]) <= check.get("tol", 0.0):
-            wrong.append(
-                f"{check['fn']}({check['arg']}) is {value}, expected {check['expected']} within {check.get('tol', 0)}"
-            )
+        tolerance = check.get("tol") or 0.0
+        if not abs(value - check["expected"]) <= tolerance:
+            asked = f"{check['fn']}({'' if argument is None else argument})"
+            wrong.append(f"{asked} is {value}, expected {check['expected']} within {tolerance}")
     return got, wrong
 
 
@@ -132,9 +137,18 @@ def _data(written: Any) -> list[float]:
 
 
 def _sample(written: str, n: int, seed: int = _SEED) -> Floats:
-    """Draw the values of a distribution that is written as text."""
+    """Draw the values of a distribution that is written as text: by name, as a mixture, or as a formula over i."""
     random = np.random.default_rng(seed)
     plain = written.replace(" ", "").lower()
+    if found := re.fullmatch(r"(.+?),i=(\d+)\.\.(\d+)", plain):
+        return _sequence(found[1], np.arange(int(found[2]), int(found[3]) + 1, dtype=np.float64))
+    parts = re.findall(rf"({_NUMBER})\*([a-z]+\([^()]*\))(?:\+|$)", plain)
+    if parts and "+".join(f"{weight}*{part}" for weight, part in parts) == plain:
+        weights = [float(weight) for weight, _ in parts]
+        if not math.isclose(sum(weights), 1.0):
+            raise UnsupportedNotationError(f"the weights of {written!r} do not add up to 1")
+        drawn = np.stack([_sample(part, n, seed + 1 + number) for number, (_, part) in enumerate(parts)])
+        return np.asarray(drawn[random.choice(len(parts), size=n, p=weights), np.arange(n)])
     extra = re.search(rf"plus(?:one)?({_NUMBER})$", plain)
     size = n - 1 if extra else n
     if plain.startswith("round(u(0,1)*10)/10"):
@@ -153,9 +167,38 @@ def _sample(written: str, n: int, seed: int = _SEED) -> Floats:
     return np.append(values, float(extra[1])) if extra else values
 
 
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _sequence(written: str, i: Floats) -> Floats:
+    """Give the values of a formula over `i`, such as `i*pi*1e-5`."""
+
+    def value(node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+            return node.value
+        if isinstance(node, ast.Name) and node.id in ("i", "pi", "e"):
+            return {"i": i, "pi": math.pi, "e": math.e}[node.id]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -value(node.operand)
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        raise UnsupportedNotationError(f"cannot read the formula {written!r}")
+
+    try:
+        formula = ast.parse(written, mode="eval").body
+    except SyntaxError as error:
+        raise UnsupportedNotationError(f"cannot read the formula {written!r}") from error
+    return np.broadcast_to(np.asarray(value(formula), dtype=np.float64), i.shape).copy()
+
+
 def _bounds(case: Case) -> tuple[object, list[str]]:
-    n = int(case["n"])
-    values = _sample(case["distribution"], n)
+    values = _sample(case["distribution"], int(case["n"]))
+    n = values.size
     subject = _Subject(case["sketch"], _size(case))
     subject.update(values)
     ordered = np.sort(values)

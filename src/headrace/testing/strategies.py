@@ -23,6 +23,7 @@ from headrace.windows import (
     after_processing_time,
     after_watermark,
     default,
+    every_interval,
     or_finally,
     repeatedly,
 )
@@ -114,7 +115,8 @@ def triggers() -> SearchStrategy[Trigger]:
     """Draw triggers of every kind, nested a little."""
     counts = st.integers(1, 4).map(after_count)
     clocks = st.integers(0, 15).map(after_processing_time)
-    simple = st.one_of(counts, clocks, st.just(after_watermark()), st.just(default()))
+    intervals = st.integers(1, 15).map(every_interval)
+    simple = st.one_of(counts, clocks, intervals, st.just(after_watermark()), st.just(default()))
     parts = st.one_of(counts, clocks)
     return st.one_of(
         simple,

@@ -25,6 +25,7 @@ from headrace.testing.case import CaseResult
 from headrace.testing.notation import UnsupportedNotationError
 from headrace.testing.script import Driver, ScriptError, unmatched
 from headrace.windows.sessions import add_window
+from headrace.windows.time_triggers import EveryInterval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -236,9 +237,11 @@ def run_steps(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseResul
             ),
             check=False,
         )
-        got = _steps(steps, make(operator))
+        got = _steps(steps, make(operator), operator)
     except UnsupportedNotationError as error:
         return CaseResult(name, "unsupported", wanted, None, error.message)
+    except ScriptError as error:
+        return CaseResult(name, "fail", wanted, None, str(error))
     for number, (expected, panes) in enumerate(zip(wanted, got, strict=True)):
         try:
             left = unmatched([_stepped(pane) for pane in expected], [_stepped(pane) for pane in panes])
@@ -249,7 +252,12 @@ def run_steps(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseResul
     return CaseResult(name, "pass", wanted, got, "")
 
 
-def _steps(steps: Sequence[dict[str, Any]], harness: Driver) -> list[list[Pane]]:
+def _dropped_for_closed(late: Iterable[dict[str, Any]], operator: WindowOperator) -> int:
+    """Count late rows whose window had not expired: it was closed by its trigger."""
+    return sum(row["window_end"] + operator.lateness > row["watermark"] for row in late)
+
+
+def _steps(steps: Sequence[dict[str, Any]], harness: Driver, operator: WindowOperator) -> list[list[Pane]]:
     since: list[Pane] = []
     found: list[list[Pane]] = []
     numbered = _Numbered()
@@ -271,6 +279,10 @@ def _steps(steps: Sequence[dict[str, Any]], harness: Driver) -> list[list[Pane]]
         elif action == "expect":
             found.append(since)
             since = []
+        elif action == "expect_dropped_closed_window":
+            dropped = _dropped_for_closed(harness.late, operator)
+            if dropped != notation.whole(what):
+                raise ScriptError(f"{dropped} rows were dropped for a closed window, expected {what}")
         else:
             raise UnsupportedNotationError(f"there is no step {action!r}")
     return found
@@ -282,6 +294,7 @@ def _stepped(pane: Pane) -> Pane:
         told.pop("window", None)
     if isinstance(told.get("value"), list):
         told["value"] = sorted(told["value"])
+        told["value_count"] = len(told["value"])
     if "timing" in told:
         told["timing"] = str(told["timing"]).upper()
     return told
@@ -331,21 +344,29 @@ def _merge_case(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseRes
 
 def _stream_case(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseResult:
     touching = bool(case.get("touching_windows_merge"))
-    gap_of = None if case.get("gap") is not None else _dynamic_gap(case.get("dynamic_gap"))
-    gap = pl.col("gap") if gap_of else notation.whole(case["gap"])
+    elsewhere = case.get("window_fn")
+    static = elsewhere is not None or case.get("gap") is not None
+    gap_of = None if static else _dynamic_gap(case.get("dynamic_gap"))
+    if elsewhere is not None:
+        windows = notation.window(elsewhere, touching=touching)
+    else:
+        windows = w.session(pl.col("gap") if gap_of else notation.whole(case["gap"]), touching=touching)
+    # Flink's watermark t says that no event at or before t will come; ours says the same of events before t.
+    ahead = 1 if "flink" in str(case.get("source_repo", "apache/flink")) else 0
+    trigger = _stream_trigger(case.get("trigger", "event_time"), ahead)
     operator = w.WindowOperator(
         ("key",),
-        w.session(gap, touching=touching),
+        windows,
         {"value_sum": w.sum("value")},
-        trigger=_stream_trigger(case.get("trigger", "event_time")),
+        trigger=trigger,
         allowed_lateness=notation.lateness(case.get("allowed_lateness", 0)),
         panes=w.Panes(
-            mode=notation.mode(case.get("accumulation_mode", "accumulating")), on_time="if_non_empty", closing="never"
+            mode=notation.mode(case.get("accumulation_mode", "accumulating")),
+            on_time="always" if isinstance(trigger, EveryInterval) else "if_non_empty",
+            closing="never",
         ),
         check=False,
     )
-    # Flink's watermark t says that no event at or before t will come; ours says the same of events before t.
-    ahead = 1 if "flink" in str(case.get("source_repo", "apache/flink")) else 0
     harness = make(operator)
     since: list[list[Any]] = []
     everything: list[list[Any]] = []
@@ -378,11 +399,13 @@ def _stream_case(case: Case, make: Callable[[WindowOperator], Driver]) -> CaseRe
     return CaseResult(str(case["id"]), "fail" if wrong else "pass", expected, got, wrong)
 
 
-def _stream_trigger(written: object) -> w.Trigger:
+def _stream_trigger(written: object, ahead: int) -> w.Trigger:
     if written == "event_time":
         return w.default()
     if isinstance(written, dict) and set(written) == {"count"}:
         return w.repeatedly(w.after_count(notation.whole(written["count"])))
+    if isinstance(written, dict) and set(written) == {"continuous_event_time"}:
+        return EveryInterval(notation.whole(written["continuous_event_time"]), offset=ahead)
     if isinstance(written, dict) and "type" in written:
         return notation.trigger(written)
     raise UnsupportedNotationError(f"there is no trigger {written!r}")

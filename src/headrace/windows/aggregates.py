@@ -152,24 +152,36 @@ class Count(Aggregate):
 
 @dataclass(frozen=True)
 class Sum(_OfColumn):
-    """The sum; small integers are summed as 64 bits."""
+    """The sum; small integers are summed as 64 bits.
+
+    Args:
+        or_null: Whether the sum of no values is null, as in SQL, and not 0.
+    """
+
+    or_null: bool = False
 
     def partial(self, name: str) -> list[pl.Expr]:
-        """Add the values up."""
-        return [(self.of * (sign() if self.signed else pl.lit(1, dtype=pl.Int64))).sum().alias(f"{name}.sum")]
+        """Add the values up, and count them where that is needed."""
+        weight = sign() if self.signed else pl.lit(1, dtype=pl.Int64)
+        total = (self.of * weight).sum().alias(f"{name}.sum")
+        if not self.or_null:
+            return [total]
+        known = sign().filter(self.of.is_not_null()).sum() if self.signed else self.of.count().cast(pl.Int64)
+        return [total, known.alias(f"{name}.count")]
 
     def merge(self, name: str) -> list[pl.Expr]:
         """Add the sums."""
-        return [pl.col(f"{name}.sum").sum()]
+        parts = ("sum", "count") if self.or_null else ("sum",)
+        return [pl.col(f"{name}.{part}").sum() for part in parts]
 
     def result(self, name: str) -> pl.Expr:
         """Give the sum."""
-        total = pl.col(f"{name}.sum")
-        return total.fill_null(strategy="zero").alias(name)
+        total = pl.col(f"{name}.sum").fill_null(strategy="zero")
+        return (pl.when(pl.col(f"{name}.count") > 0).then(total) if self.or_null else total).alias(name)
 
     def describe(self) -> str:
         """Write the aggregate as a user writes it."""
-        return f"sum({self.label})"
+        return f"sum({self.label}{', or_null=True' if self.or_null else ''})"
 
 
 @dataclass(frozen=True)
@@ -386,13 +398,17 @@ def count(of: Column | None = None) -> Count:
     return Count() if of is None else Count(column(of), label_of(of))
 
 
-def sum(of: Column) -> Sum:  # noqa: A001 - read as headrace.windows.sum, like polars.sum
+def sum(of: Column, *, or_null: bool = False) -> Sum:  # noqa: A001 - read as headrace.windows.sum, like polars.sum
     """Add the values of a column up.
+
+    Args:
+        of: The column.
+        or_null: Give null where there is no value, as SQL does, and not 0.
 
     >>> sum("v").describe()
     'sum(v)'
     """
-    return Sum(column(of), label_of(of))
+    return Sum(column(of), label_of(of), or_null)
 
 
 def min(of: Column) -> Extreme:  # noqa: A001

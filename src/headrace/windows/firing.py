@@ -20,11 +20,15 @@ State = Any
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a trigger may look at: the end of the window, the watermark, and the processing time."""
+    """What a trigger may look at: the end of the window, the watermark, the processing time, and the earliest row.
+
+    The time of the earliest row is there only for a trigger that reads it (`Trigger.reads_time`).
+    """
 
     window_end: int
     watermark: int
     now: int
+    earliest: int | None = None
 
     @property
     def complete(self) -> bool:
@@ -59,6 +63,18 @@ class Trigger:
     def timer(self, state: State) -> int | None:  # noqa: ARG002
         """Return the processing time at which to be asked again, or None."""
         return None
+
+    def event_timer(self, state: State) -> int | None:  # noqa: ARG002
+        """Return the event time at which to be asked again when the watermark has reached it, or None."""
+        return None
+
+    def reads_time(self) -> bool:
+        """Tell whether it needs to know the time of a window's earliest row."""
+        return any(part.reads_time() for part in self.parts())
+
+    def needs_lateness(self) -> int:
+        """Tell how long after its end a window must be kept for the trigger to fire."""
+        return max((part.needs_lateness() for part in self.parts()), default=0)
 
     def can_fire(self, *, ends: bool) -> bool:
         """Tell whether it can ever fire, in windows that end or do not end."""
@@ -132,6 +148,12 @@ class AfterWatermark(Trigger):
         phase, inner = state
         part = self._part(phase)
         return part.timer(inner) if part else None
+
+    def event_timer(self, state: State) -> int | None:
+        """Ask the part whose turn it is; the end of the window needs no timer."""
+        phase, inner = state
+        part = self._part(phase)
+        return part.event_timer(inner) if part else None
 
     def can_fire(self, *, ends: bool) -> bool:
         """Fire in windows that end, or early."""
@@ -274,6 +296,10 @@ class Repeatedly(Trigger):
         """Ask the trigger."""
         return self.of.timer(state)
 
+    def event_timer(self, state: State) -> int | None:
+        """Ask the trigger."""
+        return self.of.event_timer(state)
+
     def can_fire(self, *, ends: bool) -> bool:
         """Fire if the trigger can."""
         return self.of.can_fire(ends=ends)
@@ -335,6 +361,11 @@ class AfterEach(Trigger):
         turn, inner = state
         return self.of[turn].timer(inner) if turn < len(self.of) else None
 
+    def event_timer(self, state: State) -> int | None:
+        """Ask the trigger whose turn it is."""
+        turn, inner = state
+        return self.of[turn].event_timer(inner) if turn < len(self.of) else None
+
     def can_fire(self, *, ends: bool) -> bool:
         """Fire if the first can."""
         return self.of[0].can_fire(ends=ends)
@@ -377,6 +408,11 @@ class _Together(Trigger):
     def timer(self, state: State) -> int | None:
         """Take the earliest that lies ahead of none."""
         times = [part.timer(inner) for part, inner in zip(self.of, state, strict=True)]
+        return min((time for time in times if time is not None), default=None)
+
+    def event_timer(self, state: State) -> int | None:
+        """Take the earliest."""
+        times = [part.event_timer(inner) for part, inner in zip(self.of, state, strict=True)]
         return min((time for time in times if time is not None), default=None)
 
     def parts(self) -> tuple[Trigger, ...]:
@@ -442,6 +478,11 @@ class AfterAll(_Together):
     def timer(self, state: State) -> int | None:
         """Take the latest: before that not all can want to."""
         times = [part.timer(inner) for part, inner in zip(self.of, state, strict=True)]
+        return max((time for time in times if time is not None), default=None)
+
+    def event_timer(self, state: State) -> int | None:
+        """Take the latest: before that not all can want to."""
+        times = [part.event_timer(inner) for part, inner in zip(self.of, state, strict=True)]
         return max((time for time in times if time is not None), default=None)
 
     def can_fire(self, *, ends: bool) -> bool:

@@ -38,6 +38,7 @@ LATEST = "#latest"
 CLOSED = "#closed"
 TRIGGER = "#trigger"
 TIMER = "#timer"
+EVENT_TIMER = "#event_timer"
 #: Rows that came in this turn; only while a turn lasts.
 ROWS = "#rows"
 
@@ -49,6 +50,7 @@ META = {
     CLOSED: pl.Boolean,
     TRIGGER: pl.String,
     TIMER: pl.Int64,
+    EVENT_TIMER: pl.Int64,
 }
 
 OWNER_START = "#owner_start"

@@ -105,7 +105,7 @@ class WindowOperator:
             (name, aggregate.retracting() if self.retractions else aggregate)
             for name, aggregate in self.aggregates.items()
         )
-        timed = self.panes.timestamp != "end_of_window" or not self.assigner.ends
+        timed = self.panes.timestamp != "end_of_window" or not self.assigner.ends or self.trigger.reads_time()
         object.__setattr__(self, "intake", Intake(self.step, tuple(self.keys), self.assigner, aggregates, timed))
 
     def _refuse(self, lateness: int) -> None:
@@ -129,7 +129,8 @@ class WindowOperator:
                 raise PlanError(
                     f"step {self.step!r} has a result {name!r}, a name that is taken", hint="Give it another."
                 )
-        check_trigger(self.trigger, ends=self.assigner.ends, closes=self.panes.closing != "never")
+        closes = self.panes.closing != "never"
+        check_trigger(self.trigger, ends=self.assigner.ends, closes=closes, lateness=lateness)
 
     # What the runner asks
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import PlanError
-from headrace.time.duration import micros
+from headrace.time.duration import micros, text
 from headrace.windows.firing import (
     AfterAll,
     AfterAny,
@@ -32,6 +32,7 @@ from headrace.windows.firing import (
     Repeatedly,
     Trigger,
 )
+from headrace.windows.time_triggers import AfterEnd, EveryInterval
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -43,10 +44,12 @@ __all__ = [
     "after_any",
     "after_count",
     "after_each",
+    "after_end",
     "after_processing_time",
     "after_watermark",
     "check_trigger",
     "default",
+    "every_interval",
     "never",
     "or_finally",
     "repeatedly",
@@ -91,6 +94,43 @@ def after_processing_time(delay: str | timedelta | int = 0, *, every: str | time
     if length < 0 or (step is not None and step <= 0):
         raise PlanError(f"after_processing_time({delay!r}, every={every!r})", hint="Give times above zero.")
     return AfterProcessingTime(length, step)
+
+
+def every_interval(length: str | timedelta | int) -> Trigger:
+    """Fire at every interval of event time inside the window, at its end, and for rows that still come.
+
+    Intervals are whole multiples of their length since the epoch. The first pane comes when the watermark passes the
+    end of the interval that the window's first row lies in; then one per interval, also without new rows. Where the
+    watermark passes several intervals in one step there is one pane.
+
+    Args:
+        length: How long an interval is.
+
+    >>> every_interval("10s").describe()
+    'every_interval(10s)'
+    """
+    step = micros(length, what="the length of every_interval")
+    if step <= 0:
+        raise PlanError(f"every_interval({length!r})", hint="Give a time above zero.")
+    return EveryInterval(step)
+
+
+def after_end(delay: str | timedelta | int) -> Trigger:
+    """Fire when the watermark has passed the end of the window by a delay, once.
+
+    The window must be kept for so long: `allowed_lateness` is the delay or more. Rows that come in the meantime are in
+    the one pane, whose timing is "late".
+
+    Args:
+        delay: How long after the end.
+
+    >>> after_end("5s").describe()
+    'after_end(5s)'
+    """
+    length = micros(delay, what="the delay of after_end")
+    if length < 0:
+        raise PlanError(f"after_end({delay!r})", hint="Give zero or more.")
+    return AfterEnd(length)
 
 
 def after_count(n: int) -> Trigger:
@@ -158,13 +198,14 @@ def never() -> Trigger:
     return Never()
 
 
-def check_trigger(trigger: Trigger, *, ends: bool = True, closes: bool = True) -> None:
+def check_trigger(trigger: Trigger, *, ends: bool = True, closes: bool = True, lateness: int | None = None) -> None:
     """Refuse a trigger that, or a part of which, never fires.
 
     Args:
         trigger: The trigger of a window step.
         ends: Whether the windows end.
         closes: Whether a window gives what is left when it expires.
+        lateness: How long after its end a window is kept, if that is to be checked as well.
 
     >>> check_trigger(after_all(after_count(1), never()))
     Traceback (most recent call last):
@@ -173,6 +214,13 @@ def check_trigger(trigger: Trigger, *, ends: bool = True, closes: bool = True) -
     """
     if isinstance(trigger, Never) and ends and closes:
         return
+    needed = trigger.needs_lateness()
+    if lateness is not None and ends and needed > lateness:
+        raise PlanError(
+            f"trigger {trigger.describe()} with an allowed lateness of {text(lateness)}: the window is gone before it "
+            "fires",
+            hint=f"Give allowed_lateness={text(needed)!r} or more.",
+        )
     if not trigger.can_fire(ends=ends):
         blame = next((part for part in _leaves(trigger) if not part.can_fire(ends=ends)), trigger)
         if not ends and isinstance(blame, AfterWatermark):

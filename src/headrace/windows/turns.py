@@ -28,6 +28,7 @@ from headrace.windows.intake import counted_numbers, without_numbers
 from headrace.windows.ledger import (
     CLOSED,
     EARLIEST,
+    EVENT_TIMER,
     INDEX,
     LATEST,
     META,
@@ -229,6 +230,7 @@ class WindowTurn:
             pl.col(CLOSED).any(),
             pl.col(TRIGGER).drop_nulls().first(),
             pl.col(TIMER).min(),
+            pl.col(EVENT_TIMER).min(),
             *(extra or []),
         )
         if trigger is not None:
@@ -276,22 +278,28 @@ class WindowTurn:
     # Phase 2: the watermark
 
     def pass_watermark(self) -> None:
-        """Let windows fire whose end the watermark passes; give what is left of those that expire, and forget them."""
+        """Let windows fire whose end, or event timer, the watermark passes; give what is left of those that expire."""
         if self.books is None or self.books.is_empty():
             return
         end, lateness = pl.col(WINDOW_END), self.operator.lateness
         crossing = (end > self.ledger.fired) & (end <= self.watermark)
         expiring = end + lateness <= self.watermark
-        concerned = self.books.filter(crossing | expiring)
+        timed = ((pl.col(EVENT_TIMER) <= self.watermark) & ~pl.col(CLOSED)).fill_null(value=False)
+        concerned = self.books.filter(crossing | expiring | timed)
         if concerned.is_empty():
             return
-        self.books = self.books.filter(~(crossing | expiring))
+        self.books = self.books.filter(~(crossing | expiring | timed))
         panes = self.operator.panes
-        concerned = concerned.with_columns(crossing.alias("#crossing"), expiring.alias(_GONE))
+        concerned = concerned.with_columns(
+            crossing.alias("#crossing"),
+            expiring.alias(_GONE),
+            timed.alias("#timed"),
+            (end <= self.watermark).alias("#done"),
+        )
         asked = self._asked(concerned, self.watermark, rows=False)
-        wish = pl.col(_FIRE) & pl.col("#crossing") & ~pl.col(CLOSED)
+        wish = pl.col(_FIRE) & (pl.col("#crossing") | pl.col("#timed")) & ~pl.col(CLOSED)
         some = pl.col(NEW) > 0
-        on_time = wish if panes.on_time == "always" else wish & some
+        on_time = wish if panes.on_time == "always" else wish & (some | pl.col("#timed"))
         left = pl.lit(value=True) if panes.closing == "always" else some
         if panes.on_time == "always":
             # Expiring together with its end, a window gives its pane on time whatever its trigger says.
@@ -300,10 +308,15 @@ class WindowTurn:
         told = asked.with_columns(
             wish.alias(_FIRE),
             (on_time | closing).alias(_EMIT),
-            pl.when(pl.col("#crossing")).then(pl.lit("on_time")).otherwise(pl.lit("late")).alias(_TIMING),
+            pl.when(pl.col("#crossing"))
+            .then(pl.lit("on_time"))
+            .when(pl.col("#done"))
+            .then(pl.lit("late"))
+            .otherwise(pl.lit("early"))
+            .alias(_TIMING),
             ((pl.col(_FINISH) & wish) | pl.col(_GONE)).alias(_LAST),
             (pl.col(_FINISH) & wish).alias(_FINISH),
-        ).drop("#crossing")
+        ).drop("#crossing", "#timed", "#done")
         self._keep(self._fired(told))
 
     # Phase 3: processing time
@@ -339,12 +352,12 @@ class WindowTurn:
         if trigger == AfterWatermark():
             return books.with_columns(complete.alias(_FIRE), complete.alias(_FINISH))
         # Many windows stand at the same point: each such point is asked once.
-        point = [WINDOW_END, TRIGGER, *([ROWS] if rows else [])]
+        point = [WINDOW_END, TRIGGER, *([ROWS] if rows else []), *([EARLIEST] if rows and trigger.reads_time() else [])]
         points = books.select(point).unique()
-        fires, finishes, states, timers = [], [], [], []
-        counts = points.get_column(ROWS) if rows else pl.repeat(0, points.height, dtype=pl.Int64, eager=True)
-        for end, kept, count in zip(points.get_column(WINDOW_END), points.get_column(TRIGGER), counts, strict=True):
-            at = Moment(end, watermark, self.turn.now)
+        fires, finishes, states, timers, event_timers = [], [], [], [], []
+        for stand in points.iter_rows(named=True):
+            kept, count = stand[TRIGGER], stand.get(ROWS, 0)
+            at = Moment(stand[WINDOW_END], watermark, self.turn.now, stand.get(EARLIEST))
             state = trigger.start() if kept is None else json.loads(kept)
             if count:
                 state = trigger.on_elements(state, count, at)
@@ -356,14 +369,17 @@ class WindowTurn:
             finishes.append(finished)
             states.append(json.dumps(state))
             timers.append(trigger.timer(state))
+            event_timers.append(trigger.event_timer(state))
         answers = points.with_columns(
             pl.Series(_FIRE, fires, dtype=pl.Boolean),
             pl.Series(_FINISH, finishes, dtype=pl.Boolean),
             pl.Series("#state", states, dtype=pl.String),
             pl.Series("#next", timers, dtype=pl.Int64),
+            pl.Series("#next_event", event_timers, dtype=pl.Int64),
         )
         asked = books.join(answers, on=point, how="left", nulls_equal=True, maintain_order="left")
-        return asked.with_columns(pl.col("#state").alias(TRIGGER), pl.col("#next").alias(TIMER)).drop("#state", "#next")
+        answered = {"#state": TRIGGER, "#next": TIMER, "#next_event": EVENT_TIMER}
+        return asked.drop(*answered.values()).rename(answered)
 
     def _fired(self, told: pl.DataFrame) -> pl.DataFrame:
         """Give the panes of the windows that fire; return the windows that stay, as they are after it."""
@@ -439,6 +455,7 @@ class WindowTurn:
         fired = self.watermark if event_timers else self.ledger.fired
         end = pl.col(WINDOW_END)
         due = pl.when((end > fired) & ~pl.col(CLOSED)).then(end).otherwise(end + self.operator.lateness)
+        due = pl.min_horizontal(due, pl.when(~pl.col(CLOSED)).then(pl.col(EVENT_TIMER)))
         books = None if self.books is None else self.books.select(*self.by, *META, *self.operator.parts)
         if self.read or (books is not None and books.height):
             self.ledger.write(self.read, books, self.shown, width=self.operator.bucket_width, due=due)

@@ -1,19 +1,20 @@
-"""How event time advances for the jobs of the application."""
+"""How event time advances for the jobs of the application, by what `[transit]` says."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
 
 from headrace.time import bounded
 from headrace_transit.settings import TransitSettings
 
 if TYPE_CHECKING:
     from headrace.config import Settings
+    from headrace.stream import Stream
     from headrace.time import WatermarkStrategy
 
-#: Reports overtake each other by less than this, but for few.
-_DELAY = "1s"
 _MILLISECOND = 1_000
+_IDLE_AFTER = "30s"
 
 
 def reported_time(settings: Settings) -> WatermarkStrategy:
@@ -26,4 +27,41 @@ def reported_time(settings: Settings) -> WatermarkStrategy:
     >>> reported_time(Settings()).describe()
     'bounded(1s), clock tolerance 0s'
     """
-    return bounded(_DELAY, clock_tolerance=settings.section(TransitSettings).clock_tolerance_ms * _MILLISECOND)
+    given = settings.section(TransitSettings)
+    return bounded(
+        given.delay_ms * _MILLISECOND,
+        max_ahead=given.max_ahead_ms * _MILLISECOND,
+        clock_tolerance=given.clock_tolerance_ms * _MILLISECOND,
+    )
+
+
+def timed(reports: Stream, settings: Settings, *, per: Literal["source", "key"] = "source") -> Stream:
+    """Say how the time of a stream of reports advances.
+
+    Args:
+        reports: What vehicles report.
+        settings: Those of the application.
+        per: "key" for a job that looks at one vehicle at a time: a vehicle's own reports come in order, so it need not
+            wait for the others.
+    """
+    given = settings.section(TransitSettings)
+    strategy = reported_time(settings)
+    if per == "source":
+        return reports.watermark(strategy, idle_after=_IDLE_AFTER)
+    return reports.watermark(
+        strategy,
+        idle_after=_IDLE_AFTER,
+        per="key",
+        tolerance=given.key_tolerance_ms * _MILLISECOND,
+        patience=given.patience_ms * _MILLISECOND,
+    )
+
+
+def lateness(settings: Settings) -> timedelta:
+    """How long after its end a window still takes reports.
+
+    >>> from headrace.config import Settings
+    >>> lateness(Settings())
+    datetime.timedelta(0)
+    """
+    return timedelta(milliseconds=settings.section(TransitSettings).lateness_ms)

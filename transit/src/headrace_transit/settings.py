@@ -52,6 +52,41 @@ class TransitSettings(Section):
         "How delay-distribution takes quantiles: by a sketch of bounded size, or exactly, of all delays.",
         ", ".join(get_args(Quantiles)),
     )
+    delay_ms: Annotated[int, Number] = setting(
+        1_000,
+        "How far the watermark stays behind the newest report: reports that are further behind are late.",
+        "a whole number of milliseconds from 0 to 86400000",
+        ge=0,
+        le=86_400_000,
+    )
+    lateness_ms: Annotated[int, Number] = setting(
+        0,
+        "How long after its end a window still takes reports; windows with late reports give their result again.",
+        "a whole number of milliseconds from 0 to 86400000",
+        ge=0,
+        le=86_400_000,
+    )
+    max_ahead_ms: Annotated[int, Number] = setting(
+        86_400_000,
+        "How far ahead of its arrival a report's time may be; a report beyond is a dead letter.",
+        "a whole number of milliseconds from 0 to 86400000",
+        ge=0,
+        le=86_400_000,
+    )
+    key_tolerance_ms: Annotated[int, Number] = setting(
+        0,
+        "How far behind its vehicle's newest report one may come where a job goes by the time of each vehicle.",
+        "a whole number of milliseconds from 0 to 86400000",
+        ge=0,
+        le=86_400_000,
+    )
+    patience_ms: Annotated[int, Number] = setting(
+        60_000,
+        "How far behind all others a vehicle's reports may come where a job goes by the time of each vehicle.",
+        "a whole number of milliseconds from 0 to 86400000",
+        ge=0,
+        le=86_400_000,
+    )
     clock_tolerance_ms: Annotated[int, Number] = setting(
         0,
         "How far past its arrival a vehicle's time may move the watermark; beyond that its clock is taken to be wrong.",

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from headrace.cep.intake import sort_out
+from headrace.cep.intake import noting, sort_out
 from headrace.cep.limits import AtLimit, MatchLimitError, check_at_limit
 from headrace.cep.program import AnchorEnd, AnchorStart
 from headrace.cep.saved import pack, unpack
@@ -26,6 +26,7 @@ from headrace.cep.sql.memory import RUN, Memory
 from headrace.cep.sql.output import execute, result
 from headrace.cep.sql.reach import Reach
 from headrace.cep.sql.table import Table
+from headrace.engine.key_clocks import KeyClocks, index_of
 from headrace.engine.operator import EVENT_TIME, Outcome, Turn
 from headrace.engine.resplit import resplit_frames
 from headrace.errors import PlanError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from headrace.cep.sql.output import Plan
     from headrace.engine.state import Segments
+    from headrace.time.key_time import KeyTime
 
 #: Rows that one match of one key may need before it is decided.
 DEFAULT_MAX_ROWS = 100_000
@@ -55,6 +57,7 @@ class MatchRecognizeOperator:
         max_rows: Bound on the rows of one key that an undecided match needs.
         at_limit: What to do at that bound: "fail" the job, or "give_up" these rows, which are then dismissed.
         forget_after: A key without rows for so many microseconds begins anew; None to remember every key.
+        key_time: What is promised of the order within a key; None to go by the watermark alone.
 
     >>> from headrace.cep.sql.lexer import Cursor, tokenize
     >>> from headrace.cep.sql.output import plan
@@ -76,6 +79,7 @@ class MatchRecognizeOperator:
         max_rows: int = DEFAULT_MAX_ROWS,
         at_limit: AtLimit = "fail",
         forget_after: int | None = None,
+        key_time: KeyTime | None = None,
     ) -> None:
         self.plan = plan
         self.max_rows = max_rows
@@ -89,6 +93,11 @@ class MatchRecognizeOperator:
         )
         self._memory = Memory(self.key, needed=remembers, forget_after=forget_after)
         self._one = plan.rows == "one"
+        # Rows of one time that have an order of their own must be there together, which only the watermark knows; and
+        # the rows of a match must not be older than what follows believes.
+        fitting = self._one and len(plan.order_by) == 1
+        self._clocks = KeyClocks(self.key, key_time) if key_time is not None and fitting else None
+        self.time_by_key = self._clocks is not None
 
     def prepare(self, rows: pl.DataFrame, watermark: int | None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Rows go to their key group as they are: a pattern needs each of them."""
@@ -130,6 +139,7 @@ class MatchRecognizeOperator:
             "query": hashlib.sha256(re.sub(r"Position\([^)]*\)", "", told).encode()).hexdigest()[:16],
             "key": ",".join(self.key),
             "order": ",".join(key.column for key in plan.order_by),
+            **({} if self._clocks is None else {"time": "by key"}),
         }
 
     def turn(self, state: Segments, turn: Turn) -> Outcome:
@@ -137,14 +147,16 @@ class MatchRecognizeOperator:
         saved = state.get(_SEGMENT)
         record, frames = ({}, {}) if saved is None else unpack(saved)
         before: int | None = record.get("watermark")
-        watermark = turn.watermark if before is None else max(before, turn.watermark)
-        rows = sort_out(turn.rows, frames.get("pending"), before=before, watermark=watermark)
+        reached = turn.watermark if self._clocks is None else self._clocks.time.floor(turn.watermark)
+        watermark = reached if before is None else max(before, reached)
+        note = noting(self._clocks, state, record, before=before, watermark=watermark)
+        rows = sort_out(turn.rows, frames.get("pending"), before=before, watermark=watermark, note=note)
         state_of = (frames.get("rows"), frames.get("keys"))
         found, kept, memory, given_up = self._advance(rows.ready_rows(), *state_of, watermark, before)
         kept, memory = self._memory.forget(kept, memory, watermark)
         keep = {"pending": rows.waiting, "rows": kept, "keys": memory}
         value = pack(
-            {"watermark": watermark},
+            {"watermark": watermark, **index_of(record)},
             {name: frame for name, frame in keep.items() if frame is not None and frame.height},
         )
         if value != saved:
@@ -152,6 +164,8 @@ class MatchRecognizeOperator:
         within = self.plan.program.within
         # The rows of a match are older than the match: what follows must wait for them.
         held_back = watermark - within if not self._one and within is not None and watermark < END else None
+        if self._clocks is not None:
+            held_back = watermark
         dismissed = [frame for frame in (rows.dismissed, given_up) if frame is not None]
         return Outcome(
             rows=found,
@@ -163,15 +177,19 @@ class MatchRecognizeOperator:
 
     def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
         """Spread the rows that are kept, and what is remembered of keys, over other key groups."""
-        saved = [unpack(value) for state in old if (value := state.get(_SEGMENT)) is not None]
+        known = [(state, *unpack(value)) for state in old if (value := state.get(_SEGMENT)) is not None]
+        saved = [(record, frames) for _, record, frames in known]
         if not saved:
             return
+        clocks: list[dict[str, Any]] = [{} for _ in new]
+        if self._clocks is not None:
+            clocks = self._clocks.resplit([state for state, _, _ in known], [record for record, _ in saved], new)
         marks = [mark for record, _ in saved if (mark := record.get("watermark")) is not None]
         names = ("pending", "rows", "keys")
         parts = {name: resplit_frames([frames.get(name) for _, frames in saved], self.key, len(new)) for name in names}
         for number, state in enumerate(new):
             keep = {name: frame for name in names if (frame := parts[name][number]) is not None}
-            state.put(_SEGMENT, pack({"watermark": min(marks, default=None)}, keep))
+            state.put(_SEGMENT, pack({"watermark": min(marks, default=None), **clocks[number]}, keep))
 
     def _keys(self, kept: pl.DataFrame | None, memory: pl.DataFrame | None) -> int:
         """Count the keys with rows that are kept, or of which something is remembered."""

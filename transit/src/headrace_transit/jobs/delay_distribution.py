@@ -14,7 +14,7 @@ from polars import col
 from headrace.geo import h3_cell
 from headrace.stream import Display, Job, Stream
 from headrace.windows import count, quantile, sliding
-from headrace_transit.event_time import reported_time
+from headrace_transit.event_time import lateness, timed
 from headrace_transit.schemas import StopEvent
 from headrace_transit.settings import TransitSettings
 from headrace_transit.topics import STOP_EVENTS
@@ -29,13 +29,12 @@ def job(settings: Settings) -> Job:
         name="delay-distribution",
         description="p50, p90 and p99 of the delay of arrivals per H3 cell, over the last 5 min",
         stream=(
-            Stream.topic(STOP_EVENTS, StopEvent)
-            .watermark(reported_time(settings), idle_after="30s")
+            timed(Stream.topic(STOP_EVENTS, StopEvent), settings)
             .filter((col("event_type") == "ARS") & col("delay").is_not_null())
             .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
             .filter(col("cell").is_not_null())
             .key_by("cell")
-            .window(sliding("5min", every="5s"))
+            .window(sliding("5min", every="5s"), allowed_lateness=lateness(settings))
             .aggregate(
                 arrivals=count(),
                 delay=quantile("delay", [0.5, 0.9, 0.99], method=settings.section(TransitSettings).delay_quantiles),

@@ -15,7 +15,7 @@ from headrace.cep import Pattern
 from headrace.cep.measures import first, last, smallest
 from headrace.geo import h3_cell
 from headrace.stream import Display, Job, Stream
-from headrace_transit.event_time import reported_time
+from headrace_transit.event_time import timed
 from headrace_transit.schemas import VehiclePosition
 from headrace_transit.topics import VEHICLE_POSITIONS
 
@@ -34,13 +34,12 @@ emergency_stop = (
 
 
 def job(settings: Settings) -> Job:
-    """Make the job with the clock tolerance that is set."""
+    """Make the job with the time that is set."""
     return Job(
         name="emergency-stop-pattern",
         description="Vehicles that brake from 10 m/s to a stop within 10 s: where, when, how fast, how hard",
         stream=(
-            Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
-            .watermark(reported_time(settings), idle_after="30s")
+            timed(Stream.topic(VEHICLE_POSITIONS, VehiclePosition), settings, per="key")
             .key_by("vehicle_id")
             .match(emergency_stop)
             .select(

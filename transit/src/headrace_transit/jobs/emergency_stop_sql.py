@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace import sql
 from headrace.geo import h3_cell
 from headrace.stream import Display, Job, Stream
-from headrace_transit.event_time import reported_time
+from headrace_transit.event_time import timed
 from headrace_transit.schemas import VehiclePosition
 from headrace_transit.topics import VEHICLE_POSITIONS
 
@@ -41,8 +41,8 @@ QUERY = """
 
 
 def job(settings: Settings) -> Job:
-    """Make the job with the clock tolerance that is set."""
-    positions = Stream.topic(VEHICLE_POSITIONS, VehiclePosition).watermark(reported_time(settings), idle_after="30s")
+    """Make the job with the time that is set."""
+    positions = timed(Stream.topic(VEHICLE_POSITIONS, VehiclePosition), settings, per="key")
     return Job(
         name="emergency-stop-sql",
         description="Vehicles that brake from 10 m/s to a stop within 10 s, by MATCH_RECOGNIZE",

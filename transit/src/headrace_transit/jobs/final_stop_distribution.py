@@ -19,7 +19,7 @@ from headrace.enrich import table
 from headrace.geo import h3_cell
 from headrace.stream import Display, Job, Output, Stream
 from headrace.windows import count, latest, sliding
-from headrace_transit.event_time import reported_time
+from headrace_transit.event_time import lateness, timed
 from headrace_transit.gtfs import FINAL_STOP, TRIP, Feed, final_stops
 from headrace_transit.routing import routing_service
 from headrace_transit.schemas import VehiclePosition
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 def job(settings: Settings) -> Job:
     """Make the job with the clock tolerance and the source of final stops that are set."""
     located = (
-        Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
-        .watermark(reported_time(settings), idle_after="30s")
+        timed(Stream.topic(VEHICLE_POSITIONS, VehiclePosition), settings)
         # Some vehicles send their route with blanks behind it, which no timetable has.
         .with_columns(cell=h3_cell("latitude", "longitude", resolution=9), route=col("route").str.strip_chars())
         .filter(col("cell").is_not_null())
@@ -49,7 +48,7 @@ def job(settings: Settings) -> Job:
         located.enrich(final_stop(settings), on=TRIP)
         .with_columns(way=pl.struct("cell", "final_cell"))
         .key_by("vehicle_id")
-        .window(sliding("5min", every="5s"))
+        .window(sliding("5min", every="5s"), allowed_lateness=lateness(settings))
         .aggregate(way=latest("way"))
         .with_columns(cell=col("way").struct.field("cell"), final_cell=col("way").struct.field("final_cell"))
         .filter(col("final_cell").is_not_null())

@@ -16,7 +16,7 @@ from polars import col
 from headrace.geo import cell_line, h3_cell
 from headrace.stream import Display, Job, Stream
 from headrace.windows import count, sliding, top_k
-from headrace_transit.event_time import reported_time
+from headrace_transit.event_time import lateness, timed
 from headrace_transit.schemas import VehiclePosition
 from headrace_transit.topics import VEHICLE_POSITIONS
 
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
 
 def job(settings: Settings) -> Job:
-    """Make the job with the clock tolerance that is set."""
+    """Make the job with the time that is set."""
     return Job(
         name="flow-direction",
         description="Per H3 cell the neighbour that most vehicles went on to in the last 5 min, and their share",
         stream=(
-            Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
-            .watermark(reported_time(settings), idle_after="30s")
+            timed(Stream.topic(VEHICLE_POSITIONS, VehiclePosition), settings)
             .select("vehicle_id", cell=h3_cell("latitude", "longitude", resolution=9))
             .filter(col("cell").is_not_null())
             .key_by("vehicle_id")
@@ -42,7 +41,7 @@ def job(settings: Settings) -> Job:
             .flat_map("step", pl.int_ranges(col("line").list.len() - 1))
             .with_columns(cell=col("line").list.get(col("step")), to=col("line").list.get(col("step") + 1))
             .key_by("cell")
-            .window(sliding("5min", every="5s"))
+            .window(sliding("5min", every="5s"), allowed_lateness=lateness(settings))
             .aggregate(departures=count(), most=top_k("to", 1))
             .with_columns(
                 to=col("most").list.first().struct.field("value"),

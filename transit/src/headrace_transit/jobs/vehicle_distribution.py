@@ -14,7 +14,7 @@ import polars as pl
 from headrace.geo import h3_cell
 from headrace.stream import Display, Job, Stream
 from headrace.windows import count, latest, sliding
-from headrace_transit.event_time import reported_time
+from headrace_transit.event_time import lateness, timed
 from headrace_transit.schemas import VehiclePosition
 from headrace_transit.topics import VEHICLE_POSITIONS
 
@@ -23,17 +23,16 @@ if TYPE_CHECKING:
 
 
 def job(settings: Settings) -> Job:
-    """Make the job with the clock tolerance that is set."""
+    """Make the job with the time that is set."""
     return Job(
         name="vehicle-distribution",
         description="Vehicles per H3 cell (resolution 9), by the newest position of each vehicle in the last 30 s",
         stream=(
-            Stream.topic(VEHICLE_POSITIONS, VehiclePosition)
-            .watermark(reported_time(settings), idle_after="30s")
+            timed(Stream.topic(VEHICLE_POSITIONS, VehiclePosition), settings)
             .with_columns(cell=h3_cell("latitude", "longitude", resolution=9))
             .filter(pl.col("cell").is_not_null())
             .key_by("vehicle_id")
-            .window(sliding("30s", every="5s"))
+            .window(sliding("30s", every="5s"), allowed_lateness=lateness(settings))
             .aggregate(cell=latest("cell"))
             .key_by("cell")
             .same_window()
