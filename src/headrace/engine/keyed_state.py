@@ -206,6 +206,16 @@ class KeyedTable:
             self._write(layout, self._all_rows(layout, coming), pages, written)
         self._read, self._rest, self._taken, self._rows_read = set(), {}, [], 0
 
+    def clear(self) -> None:
+        """Forget all rows, without reading them."""
+        for page in range(self.index.pages):
+            self._segments.delete(f"{self._name}/{page}")
+        if self._due.least:
+            none = np.zeros(0, dtype=np.int64)
+            self._due.save(none, none, none, 0)
+        self.index.pages, self.index.rows, self.index.due = 0, 0, self._due.least
+        self._read, self._rest, self._taken, self._rows_read = set(), {}, [], 0
+
     def _return_unchanged(self, stays: NDArray[np.bool_] | None) -> NDArray[np.uint64]:
         """Put rows that stay as they are back to the rest of their pages; returns the hashes of the others."""
         changed = [np.zeros(0, dtype=np.uint64)]

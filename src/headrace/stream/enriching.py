@@ -70,11 +70,10 @@ class Enrich:
         return f"enrich by {self.source.text} on {keys} -> {', '.join(self.gives)}"
 
 
-#: What to write today where two streams should be joined.
+#: What to write where a stream is given for something to look up.
 JOIN_HINT = (
-    "Streams cannot be joined yet. If one side changes rarely, look it up: enrich(table(frame), on=...) of "
-    "headrace.enrich, which can load it again every few hours (refresh=). If both sides are events, bring them to the "
-    "same columns with select(), then left.union(right).key_by(...).window(...).aggregate(...)."
+    "Join the two streams: join(other, on=..., within=...) of rows near in time, window=... of rows of one window, or "
+    "join(other.as_table(...), on=...) for the newest row of each key."
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -28,9 +28,10 @@ from headrace.engine.operator import (
     WINDOW_START,
 )
 from headrace.errors import HeadraceError, PlanError
+from headrace.joins import kinds as joins
 from headrace.stream import plan
 from headrace.stream.declared import topic_source
-from headrace.stream.enriching import JOIN_HINT, enrich
+from headrace.stream.enriching import enrich
 from headrace.stream.explain import explain
 from headrace.stream.order import key_time_of
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
@@ -49,7 +50,7 @@ from headrace.windows.triggers import check_trigger, default
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from google.protobuf.message import Message
 
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from headrace.engine import Operator
     from headrace.enrich import Enrichment
     from headrace.formats import Format
+    from headrace.joins.planning import On
+    from headrace.joins.sides import How
     from headrace.stream.steps import Step
     from headrace.tables.frames import OverFunction
     from headrace.tables.ranks import Numbering
@@ -325,13 +328,107 @@ class Stream:
                 )
         return Stream(plan.Union(parts=nodes, schema=nodes[0].schema))
 
-    def join(self, *_: object, **__: object) -> NoReturn:
-        """Refuse to join two streams, which is not there yet, and say what to write instead.
+    def join(
+        self,
+        other: Stream | Table,
+        *,
+        on: On = (),
+        within: tuple[Any, Any] | None = None,
+        window: Assigner | None = None,
+        as_of: str | None = None,
+        how: How = "inner",
+        where: pl.Expr | None = None,
+        grace: str | timedelta | int = 0,
+        keep_for: str | timedelta | int | None = None,
+        load_until: datetime | int | None = None,
+        revise: bool = False,
+        null_safe: bool = False,
+        suffix: str = "",
+    ) -> Stream:
+        """Join with another stream, or with a table. See docs/joins.md.
 
-        Raises:
-            PlanError: Always.
+        Of `within`, `window` and `as_of` one says which rows meet; a table is joined without any of them, then its
+        newest rows count.
+
+        Args:
+            other: The right side.
+            on: The key columns; a mapping, or pairs, from the left names to the right ones where they differ.
+            within: The least and the greatest difference of the right row's time to the left one's, both included:
+                ("-1h", "10m"). None for no bound, with `keep_for`.
+            window: Rows of the same window meet: tumbling, sliding, cumulative, or the one they come from
+                (`same_window()`).
+            as_of: "event_time": the version of the table meets that held at the row's time.
+            how: What becomes of rows without a partner: "inner", "left", "right", "full", "semi" or "anti".
+            where: A further condition on pairs.
+            grace: How far the join stays behind the watermark.
+            keep_for: How long rows of an interval without bound are kept.
+            load_until: The time that a table must have been read to before the first row is joined with it.
+            revise: Whether results follow later changes of the table, instead of staying as they were given.
+            null_safe: Whether null is equal to null in keys.
+            suffix: What the names of right columns get that the left side has, too.
+
+        >>> from headrace.time import bounded
+        >>> scans = Stream.rows("scans", {"parcel": pl.String, "depot": pl.String}).watermark(bounded("1s"))
+        >>> orders = Stream.rows("orders", {"parcel": pl.String, "price": pl.Int64}).watermark(bounded("1s"))
+        >>> joined = scans.join(orders, on="parcel", within=("-1h", "10m"), how="left")
+        >>> joined.schema.names()
+        ['parcel', 'depot', 'price', 'event_time', 'pane_index']
         """
-        raise PlanError("join of two streams", hint=JOIN_HINT)
+        return joins.join(
+            self,
+            other,
+            on=on,
+            within=within,
+            window=window,
+            as_of=as_of,
+            how=how,
+            where=where,
+            grace=grace,
+            keep_for=keep_for,
+            load_until=load_until,
+            revise=revise,
+            null_safe=null_safe,
+            suffix=suffix,
+        )
+
+    def join_asof(
+        self,
+        other: Stream | Table,
+        *,
+        on: On = (),
+        tolerance: str | timedelta | int | None = None,
+        how: How = "left",
+        where: pl.Expr | None = None,
+        grace: str | timedelta | int = 0,
+        null_safe: bool = False,
+        suffix: str = "",
+    ) -> Stream:
+        """Join each row with the nearest earlier row of another stream, in event time.
+
+        A row is given when the watermark has passed it, and is not revised. Of right rows with the same time the one
+        that came last counts.
+
+        Args:
+            other: The right side.
+            on: The key columns.
+            tolerance: How much earlier the right row may be at most.
+            how: "left", "inner", "semi" or "anti".
+            where: A further condition on the pair.
+            grace: How far the join stays behind the watermark.
+            null_safe: Whether null is equal to null in keys.
+            suffix: What the names of right columns get that the left side has, too.
+        """
+        return joins.join_asof(
+            self,
+            other,
+            on=on,
+            tolerance=tolerance,
+            how=how,
+            where=where,
+            grace=grace,
+            null_safe=null_safe,
+            suffix=suffix,
+        )
 
     def as_table(
         self,
@@ -339,6 +436,7 @@ class Stream:
         deletes: pl.Expr | None = None,
         versioned: bool = False,
         retention: str | timedelta | int | None = None,
+        null_keys: bool = False,
     ) -> Table:
         """Take the rows as upserts, and deletes, of a table: the newest row of each key counts. See docs/tables.md.
 
@@ -348,6 +446,7 @@ class Stream:
                 time count.
             versioned: Whether the row with the latest event time is the newest, and not the last to arrive.
             retention: How long an older version, and a delete, of a versioned table is remembered.
+            null_keys: Whether null is a key like others; otherwise rows without a key are dismissed.
 
         >>> from headrace.time import bounded
         >>> prices = Stream.rows("prices", {"product": pl.String, "price": pl.Int64}).watermark(bounded("1s"))
@@ -362,7 +461,7 @@ class Stream:
             "retention of a table that is not versioned",
             "Only versions have a time to be kept for: add versioned=True, or leave retention= out.",
         )
-        return tables.as_table(self, key, deletes=deletes, versioned=versioned, retention=kept)
+        return tables.as_table(self, key, deletes=deletes, versioned=versioned, retention=kept, null_keys=null_keys)
 
     def as_changelog(self, retraction: pl.Expr) -> Stream:
         """Say which rows take back an equal row that came before: from here on the stream is updating.

@@ -13,6 +13,7 @@ import polars as pl
 
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION
 from headrace.errors import PlanError
+from headrace.joins import kinds as joins
 from headrace.stream import plan
 from headrace.stream.steps import Drop, WithColumns, schema_after
 from headrace.tables.steps import keyed as _keyed
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
+    from headrace.joins.planning import On
+    from headrace.joins.sides import How
     from headrace.stream.stream import Stream
     from headrace.windows.aggregates import Aggregate
 
@@ -40,6 +43,7 @@ class Table:
         retention: How long an older version, and a delete, is kept, in microseconds of event time; None: a delete for
             ever, an older version as long as a row before the watermark may need it.
         name: What the state of the table is found by; empty: it is derived.
+        null_keys: Whether null is a key like others; otherwise rows without a key are dismissed.
 
     >>> from headrace.stream import Stream
     >>> from headrace.time import bounded
@@ -59,6 +63,7 @@ class Table:
     versioned: bool = False
     retention: int | None = None
     name: str = ""
+    null_keys: bool = False
 
     @property
     def schema(self) -> pl.Schema:
@@ -72,7 +77,7 @@ class Table:
 
     def changes(self) -> Stream:
         """Give the updating stream of its rows: additions, and retractions of what they replace; keyed by the key."""
-        keyed = _keyed(self.source, self.key)
+        keyed = _keyed(self.source, self.key, null_keys=self.null_keys)
         if self.source.node.updating:
             return keyed
         operator = UpsertOperator(self.key, tuple(self.schema), self.versioned, self.retention)
@@ -87,14 +92,61 @@ class Table:
             gives_updates=True,
             name=self.name,
         )
-        return _keyed(replace(keyed, node=node), self.key)
+        return _keyed(replace(keyed, node=node), self.key, null_keys=self.null_keys)
+
+    def join(
+        self,
+        other: Table | Stream,
+        *,
+        on: On = (),
+        how: How = "inner",
+        where: pl.Expr | None = None,
+        null_safe: bool = False,
+        suffix: str = "",
+    ) -> Stream:
+        """Join with another table: an updating stream that follows every change of both. See docs/joins.md.
+
+        Args:
+            other: The other table, or an updating stream.
+            on: The key columns, of the tables or others; a mapping, or pairs, where the names differ.
+            how: What becomes of rows without a partner: "inner", "left", "right", "full", "semi" or "anti".
+            where: A further condition on pairs.
+            null_safe: Whether null is equal to null in keys.
+            suffix: What the names of right columns get that the left side has, too.
+        """
+        return joins.table_join(self, other, on=on, how=how, where=where, null_safe=null_safe, suffix=suffix)
+
+    def join_nearest(
+        self,
+        other: Table,
+        *,
+        by: tuple[str, str, str],
+        on: On = (),
+        how: How = "inner",
+        where: pl.Expr | None = None,
+        null_safe: bool = False,
+        suffix: str = "",
+    ) -> Stream:
+        """Join each row with the nearest row of another table: an updating stream that follows changes of both.
+
+        Args:
+            other: The other table.
+            by: The left column, "<", "<=", ">" or ">=", and the right column: of the rows for which that holds the
+                closest counts, and of equally close ones that with the smallest key.
+            on: The key columns that must be equal.
+            how: "inner" or "left".
+            where: A further condition on pairs.
+            null_safe: Whether null is equal to null in keys.
+            suffix: What the names of right columns get that the left side has, too.
+        """
+        return joins.nearest_join(self, other, on=on, by=by, how=how, where=where, null_safe=null_safe, suffix=suffix)
 
     def upserts(self) -> Stream:
         """Give its rows as upserts and deletes (`is_delete`), as they came, keyed by the key.
 
         Of a table that is made of changes it is the row of each key that a turn ends with, or its delete.
         """
-        keyed = _keyed(self.source, self.key)
+        keyed = _keyed(self.source, self.key, null_keys=self.null_keys)
         if not self.source.node.updating:
             if IS_DELETE in keyed.schema:
                 return keyed
@@ -108,7 +160,7 @@ class Table:
             schema=operator.schema(keyed.schema),
             takes_updates=True,
         )
-        return _keyed(replace(keyed, node=node), self.key)
+        return _keyed(replace(keyed, node=node), self.key, null_keys=self.null_keys)
 
     def aggregate(
         self, *, by: str | Sequence[str] = (), keep_for: str | timedelta | int | None = None, **aggregates: Aggregate
@@ -134,6 +186,7 @@ def as_table(
     deletes: pl.Expr | None,
     versioned: bool,
     retention: int | None,
+    null_keys: bool = False,
 ) -> Table:
     """Make a table of a stream; see `Stream.as_table`."""
     if not key:
@@ -150,7 +203,7 @@ def as_table(
     source.key_by(*key)  # says what is wrong with the columns
     if deletes is not None:
         source = mark(source, IS_DELETE, deletes, text=f"deletes where {deletes}")
-    return Table(source, key, versioned, retention)
+    return Table(source, key, versioned, retention, null_keys=null_keys)
 
 
 def as_changelog(source: Stream, retraction: pl.Expr) -> Stream:

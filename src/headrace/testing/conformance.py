@@ -55,6 +55,8 @@ def kind_of(case: Case) -> str:
         return "transcript"
     if "sketch" in case:
         return "sketch"
+    if "steps" in case and (("left" in case and "right" in case) or "joins" in case):
+        return "join"
     if "sql" in case:
         return "match_recognize"
     if "pattern" in case and "events" in case:
@@ -67,7 +69,7 @@ def kind_of(case: Case) -> str:
         return "steps"
     raise UnknownCaseError(
         f"a case with the fields {', '.join(sorted(case))} fits no known format",
-        hint="Known are trigger transcripts, bundles, steps, sessions, sketches, patterns and MATCH_RECOGNIZE.",
+        hint="Known are trigger transcripts, bundles, steps, sessions, sketches, patterns, MATCH_RECOGNIZE and joins.",
     )
 
 
@@ -89,6 +91,11 @@ def run_case(case: Case, engine: Engine = "inprocess", make: Maker = Harness, ta
         module = "headrace.testing.patterns" if kind == "pattern" else "headrace.testing.match_recognize"
         result: CaseResult = importlib.import_module(module).run_case(case, take)
         return result
+    if kind == "join":
+        if engine != "inprocess":
+            return CaseResult(name, "unsupported", None, None, f"tests/joins runs samples of the joins on {engine}")
+        found: CaseResult = importlib.import_module("headrace.testing.join_cases").run_case(case)
+        return found
     if kind == "sketch":
         if engine != "inprocess":
             return CaseResult(name, "unsupported", None, None, f"a sketch is the same on {engine} as in process")

@@ -103,6 +103,19 @@ class Aligned(Assigner):
             pl.col(WINDOW_START).cast(INSTANT), (pl.col(WINDOW_START) + self.size).cast(INSTANT).alias(WINDOW_END)
         )
 
+    def last_end(self, start: pl.Expr) -> pl.Expr:
+        """When the last window ends that holds a slice with this start."""
+        return start - (start - self.offset).mod(self.every) + self.size
+
+    def holding(self, start: int) -> list[tuple[int, int]]:
+        """List the windows that hold a slice with this start.
+
+        >>> Sliding(size=30, every=10).holding(20)
+        [(20, 50), (10, 40), (0, 30)]
+        """
+        last = start - (start - self.offset) % self.every
+        return [(at, at + self.size) for at in range(last, start - self.size, -self.every)]
+
     def next_end(self, after: int) -> int:
         """Tell when the next window ends, later than a time in microseconds.
 
@@ -127,6 +140,53 @@ class Tumbling(Aligned):
 @dataclass(frozen=True)
 class Sliding(Aligned):
     """Windows of one size that overlap."""
+
+
+@dataclass(frozen=True)
+class Cumulative(Assigner):
+    """Windows that begin every `size` and grow by `step` until they are as long; all in microseconds."""
+
+    size: int
+    step: int
+    offset: int = 0
+
+    @property
+    def slice(self) -> int:
+        """The longest stretch that every window is a whole number of."""
+        return self.step
+
+    @property
+    def bucket(self) -> int:
+        """Width of the state's buckets: the longest window."""
+        return self.size
+
+    def assign(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Put each row into the windows that contain its timestamp."""
+        time = pl.col(EVENT_TIME).cast(INSTANT).cast(pl.Int64)
+        start = time - (time - self.offset).mod(self.size)
+        first = start + ((time - start) // self.step + 1) * self.step
+        framed = rows.with_columns(
+            start.alias(WINDOW_START), pl.int_ranges(first, start + self.size + 1, self.step).alias(WINDOW_END)
+        ).explode(WINDOW_END, empty_as_null=True, keep_nulls=True)
+        return framed.with_columns(pl.col(WINDOW_START, WINDOW_END).cast(INSTANT))
+
+    def last_end(self, start: pl.Expr) -> pl.Expr:
+        """When the last window ends that holds a slice with this start."""
+        return start - (start - self.offset).mod(self.size) + self.size
+
+    def holding(self, start: int) -> list[tuple[int, int]]:
+        """List the windows that hold a slice with this start.
+
+        >>> Cumulative(size=30, step=10).holding(10)
+        [(0, 20), (0, 30)]
+        """
+        first = start - (start - self.offset) % self.size
+        return [(first, end) for end in range(start + self.step, first + self.size + 1, self.step)]
+
+    def describe(self) -> str:
+        """Say in a few words what the windows are."""
+        shift = f", offset {text(self.offset)}" if self.offset else ""
+        return f"cumulative({text(self.size)} by {text(self.step)}{shift})"
 
 
 @dataclass(frozen=True)
@@ -239,6 +299,30 @@ def sliding(size: str | timedelta | int, *, every: str | timedelta | int, offset
             hint="Give a slide of at most the size; filter rows before the window if some should not count.",
         )
     return Sliding(length, step, micros(offset, what="offset") % step)
+
+
+def cumulative(
+    size: str | timedelta | int, *, step: str | timedelta | int, offset: str | timedelta | int = 0
+) -> Cumulative:
+    """Windows that begin together and grow: a day so far, at the end of each hour.
+
+    Args:
+        size: Length of the longest window; windows begin every `size`.
+        step: By how much each window is longer than the one before; the size is a multiple of it.
+        offset: Shift of the grid against the epoch.
+
+    >>> rows = pl.DataFrame({"event_time": [25_000_000]}).cast(pl.Datetime("us", "UTC"))
+    >>> cumulative("1min", step="20s").assign(rows).get_column("window_end").dt.epoch("s").to_list()
+    [40, 60]
+    """
+    length = _positive(size, "the size of a cumulative window")
+    width = _positive(step, "the step of a cumulative window")
+    if length % width:
+        raise PlanError(
+            f"cumulative windows of {text(length)} in steps of {text(width)}",
+            hint="The size must be a multiple of the step.",
+        )
+    return Cumulative(length, width, micros(offset, what="offset") % length)
 
 
 def session(gap: str | timedelta | int | pl.Expr, *, touching: bool = False) -> Session:
