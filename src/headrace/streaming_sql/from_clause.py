@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from sqlglot import exp
 
-from headrace.engine.operator import EVENT_TIME
-from headrace.stream import Stream, plan
 from headrace.streaming_sql import matching, window_tables
+from headrace.streaming_sql.constants import constant_rows
 from headrace.streaming_sql.dialect import LateTable, MatchTable, WindowTable
 from headrace.streaming_sql.expressions import Binder
-from headrace.streaming_sql.relation import Column, Relation, fresh_names
+from headrace.streaming_sql.relation import Column, Relation
 from headrace.streaming_sql.values import common, spoken
 
 if TYPE_CHECKING:
@@ -90,12 +89,4 @@ def values(planner: Planner, node: exp.Values) -> Relation:
     return Relation(constant_rows(frame), found)
 
 
-def constant_rows(frame: pl.DataFrame) -> Stream:
-    """Make a stream of rows that a query holds itself."""
-    number = abs(hash(frame.write_json()))
-    schema = pl.Schema({**frame.schema, EVENT_TIME: pl.Datetime("us", "UTC")})
-    timed = frame.with_columns(pl.lit(0).cast(pl.Datetime("us", "UTC")).alias(EVENT_TIME))
-    return Stream(plan.Read(source=plan.FrameSource(f"values-{number:x}", schema, timed), schema=schema))
-
-
-__all__ = ["aliased", "constant_rows", "fresh_names", "plan_source", "values"]
+__all__ = ["aliased", "constant_rows", "plan_source", "values"]

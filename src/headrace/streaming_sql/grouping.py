@@ -418,7 +418,9 @@ def session_rows(planner: Planner, relation: Relation) -> Relation:
 
 def row_lists_taken_apart(relation: Relation, stream: Stream, rows: str, rank: str = "") -> Relation:
     """Make rows of lists of rows, with the window that they were collected in."""
-    own = dict.fromkeys(column.physical for column in relation.columns if column.physical)
+    own = dict.fromkeys(
+        column.physical for column in relation.columns if column.physical and not column.role.startswith("window")
+    )
     stream = unkeyed(stream)
     held = [name for name in own if name != EVENT_TIME]
     physical = fresh_names(held, [WINDOW_START, WINDOW_END, rows])
@@ -442,7 +444,7 @@ def row_lists_taken_apart(relation: Relation, stream: Stream, rows: str, rank: s
     columns = []
     for column in relation.columns:
         role = "" if column.role == "rowtime" else column.role
-        name = places.get(column.physical, "") if column.physical else bounds.get(column.role, "")
+        name = bounds[column.role] if column.role in bounds else places.get(column.physical, "")
         columns.append(replace(column, physical=name, role=role))
     return Relation(stream, tuple(columns))
 

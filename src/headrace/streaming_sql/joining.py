@@ -434,7 +434,8 @@ def _table_join(planner: Planner, node: exp.Expr, sides: _Sides, parts: _Parts, 
             "this join keeps both sides for ever; bound the times of both (a.ts BETWEEN b.ts - INTERVAL '1' HOUR AND "
             "b.ts), join windows, or use FOR SYSTEM_TIME AS OF",
         )
-    stream = kinds.table_join(sides.left.stream, sides.right.stream, **sides.options(parts, how))
+    options = sides.options(parts, how)
+    stream = kinds.table_join(sides.left.stream, sides.right.stream, **options)
     return sides.result(stream, how)
 
 

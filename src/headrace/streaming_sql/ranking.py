@@ -156,7 +156,7 @@ def _top_of_windows(planner: Planner, relation: Relation, most: int | None) -> R
     assert start is not None  # noqa: S101
     assert end is not None  # noqa: S101
     bounds = {start.physical or start.role, end.physical or end.role}
-    own = [column.physical for column in relation.columns if column.physical]
+    own = [each.physical for each in relation.columns if each.physical and not each.role.startswith("window")]
     stream = unkeyed(relation.stream)
     partition = [name for name in ranking.partition if name not in bounds and name != "window_time"]
     keys = Keys(stream, {name: (pl.col(name), stream.schema[name]) for name in partition})

@@ -18,7 +18,7 @@ from headrace.tables import Table
 from headrace.tables.upserts import IS_DELETE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.streaming_sql.values import DataType
     from headrace.windows.assigners import Assigner
@@ -129,7 +129,8 @@ class CatalogTable:
         stream: Its rows; upserts where there is a `table`.
         time: The column that is the event time of its rows, beside `event_time` itself; empty if it has none.
         proctime: The name of a column that stands for the time of arrival; it is not among the columns of rows.
-        columns: The columns that a query sees, in order; empty: those of the stream.
+        columns: The columns that a query sees, in order: their names in the stream and in the query; empty: those of
+            the stream.
         table: Its rows by key, where it is a table of upserts.
         kind: "stream" for rows that add; "table" for a table of upserts; "versioned" for one whose rows are valid from
             their event time on; "lookup" for one that is only looked up in.
@@ -138,35 +139,44 @@ class CatalogTable:
     stream: Stream
     time: str = ""
     proctime: str = ""
-    columns: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
     table: Table | None = None
     kind: Literal["stream", "table", "versioned", "lookup"] = "stream"
 
 
 def relation_of(name: str, given: Any) -> Relation:
     """Make a relation of what a query may name: a stream, a table, or a `CatalogTable`."""
+    if isinstance(given, Relation):
+        return given
     if isinstance(given, Table):
         given = CatalogTable(given.source, table=given, kind="versioned" if given.versioned else "table")
     if isinstance(given, Stream):
         given = CatalogTable(given)
+    from headrace.streaming_sql.steps import projected
+
     stream = given.table.changes() if given.table is not None else given.stream
-    names = given.columns or tuple(
-        column for column in stream.schema if column not in HIDDEN and not column.startswith("#")
-    )
-    if given.time and EVENT_TIME in names and given.time != EVENT_TIME and not given.columns:
-        names = tuple(column for column in names if column != EVENT_TIME)
-    columns = tuple(_column(name, column, stream, given) for column in names)
+    names = dict(given.columns) or {
+        column: column
+        for column in stream.schema
+        if column not in HIDDEN
+        and not column.startswith("#")
+        and not (column == EVENT_TIME and given.time not in ("", EVENT_TIME))
+    }
+    extra = [name for name in stream.schema if name not in {*names, *HIDDEN, EVENT_TIME}]
+    if extra:
+        stream = projected(stream, {name: pl.col(name) for name in names})
+    columns = tuple(_column(name, column, called, stream, given) for column, called in names.items())
     if given.proctime:
         columns += (Column(given.proctime, "", pl.Datetime("us", "UTC"), name, "proctime", shown=False),)
     return Relation(stream, columns, source=given)
 
 
-def _column(table: str, name: str, stream: Stream, given: CatalogTable) -> Column:
+def _column(table: str, name: str, called: str, stream: Stream, given: CatalogTable) -> Column:
     dtype = stream.schema[name]
     is_time = name == given.time or (name == EVENT_TIME and not given.time and not given.proctime)
     role: Role = "rowtime" if is_time and dtype == pl.Datetime("us", "UTC") else ""
     shown = name != INGESTION_TIME or INGESTION_TIME in given.columns
-    return Column(name, name, dtype, table, role, shown=shown)
+    return Column(called, name, dtype, table, role, shown=shown)
 
 
 def fresh_names(wanted: Iterable[str], taken: Iterable[str] = ()) -> list[str]:

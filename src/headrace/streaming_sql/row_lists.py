@@ -35,26 +35,25 @@ class RowList(Aggregate):
     numbering: str = "row_number"
 
     def partial(self, name: str) -> list[pl.Expr]:
-        """Take the first rows."""
-        return [self._first(pl.struct(*self.names)).implode().alias(f"{name}.rows")]
+        """List the rows."""
+        return [pl.struct(*self.names).implode().alias(f"{name}.rows")]
 
     def merge(self, name: str) -> list[pl.Expr]:
-        """Take the first rows of several lists."""
-        rows = pl.col(f"{name}.rows").explode(empty_as_null=False, keep_nulls=False)
-        return [self._first(rows).implode()]
+        """Join the lists."""
+        return [pl.col(f"{name}.rows").explode(empty_as_null=False, keep_nulls=False).implode()]
+
+    def compact(self, name: str) -> list[pl.Expr]:
+        """Keep the first rows."""
+        rows = f"{name}.rows"
+        return [pl.col(rows).map_batches(self._trimmed, return_dtype=pl.dtype_of(rows))]
 
     def result(self, name: str) -> pl.Expr:
         """Give the rows in order, with their ranks."""
-        row = pl.element()
-        fields = [row.struct.field(each) for each in self.names]
-        if self.numbering == "row_number":
-            rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
-        else:
-            told = pl.struct([row.struct.field(each) for each, _ in self.order])
-            started = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
-            number = told.rle_id().cast(pl.Int64) + 1
-            rank = number if self.numbering == "dense_rank" else started.min().over(told)
-        return pl.col(f"{name}.rows").list.eval(pl.struct(*fields, rank.alias(self.RANK))).alias(name)
+        rows = f"{name}.rows"
+        inner = pl.dtype_of(rows).list.inner_dtype()
+        fields = {each: inner.struct.field_dtype(each) for each in self.names}
+        kind = pl.struct_with_fields({**fields, self.RANK: pl.Int64}).wrap_in_list()
+        return pl.col(rows).map_batches(self._ranked, return_dtype=kind).alias(name)
 
     def retracting(self) -> Aggregate:
         """Refuse: rows that were left out cannot come back."""
@@ -73,10 +72,37 @@ class RowList(Aggregate):
         told = "all" if self.most is None else str(self.most)
         return f"rows({told} by {order or 'arrival'}, {self.numbering}: {', '.join(self.names)})"
 
-    def _first(self, rows: pl.Expr) -> pl.Expr:
-        if self.order:
-            by = [rows.struct.field(name) for name, _ in self.order]
-            down = [down for _, down in self.order]
-            # Nulls are the smallest: first if ascending, last if descending.
-            rows = rows.sort_by(by, descending=down, nulls_last=down, maintain_order=True)
-        return rows if self.most is None or self.numbering != "row_number" else rows.head(self.most)
+    def _trimmed(self, lists: pl.Series) -> pl.Series:
+        """Cut lists to the rows that can be among the first."""
+        return self._numbered(lists, with_rank=False).cast(lists.dtype)
+
+    def _ranked(self, lists: pl.Series) -> pl.Series:
+        return self._numbered(lists, with_rank=True)
+
+    def _numbered(self, lists: pl.Series, *, with_rank: bool) -> pl.Series:
+        rows = lists.alias("#row").to_frame().with_row_index("#list")
+        flat = rows.explode("#row", empty_as_null=False, keep_nulls=False).unnest("#row")
+        down = [each for _, each in self.order]
+        # Nulls are the smallest: first if ascending, last if descending.
+        flat = flat.sort(
+            "#list",
+            *(name for name, _ in self.order),
+            descending=[False, *down],
+            nulls_last=[False, *down],
+            maintain_order=True,
+        )
+        place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("#list")
+        flat = flat.with_columns(place.alias(self.RANK))
+        if self.numbering != "row_number":
+            peers = ["#list", *(name for name, _ in self.order)]
+            number = pl.struct(peers).rle_id().cast(pl.Int64)
+            dense = number - number.first().over("#list") + 1
+            rank = dense if self.numbering == "dense_rank" else pl.col(self.RANK).min().over(number)
+            flat = flat.with_columns(rank.alias(self.RANK))
+        if self.most is not None:
+            flat = flat.filter(pl.col(self.RANK) <= self.most)
+        shown = [*self.names, *([self.RANK] if with_rank else [])]
+        listed = flat.group_by("#list", maintain_order=True).agg(pl.struct(shown).implode().alias("#rows"))
+        every = pl.DataFrame({"#list": pl.int_range(lists.len(), dtype=pl.get_index_type(), eager=True)})
+        found = every.join(listed, on="#list", how="left", maintain_order="left").get_column("#rows")
+        return found.fill_null(pl.Series([[]], dtype=found.dtype).first()) if found.null_count() else found

@@ -253,7 +253,8 @@ def _kept_for_later(relation: Relation) -> list[str]:
     kept = list(relation.partition) if relation.assigner is not None else []
     if relation.ranking is not None:
         kept += [*relation.ranking.partition, *(name for name, _ in relation.ranking.order)]
-    return [name for name in dict.fromkeys(kept) if name != EVENT_TIME]
+    there = relation.stream.schema
+    return [name for name in dict.fromkeys(kept) if name != EVENT_TIME and name in there]
 
 
 def _passes_rank(select: Select) -> bool:
@@ -275,6 +276,8 @@ def _reads_role(item: exp.Expr, select: Select, roles: Sequence[str]) -> bool:
     """Tell whether an item of SELECT computes with a column that is not there yet."""
     inner = item.unalias()
     if isinstance(inner, exp.Column | exp.Star):
+        return False
+    if select.computed and select.canonical(inner) in select.computed:
         return False
     for column in inner.find_all(exp.Column):
         found = None if isinstance(column.this, exp.Star) else select.scope._find(column)  # noqa: SLF001
