@@ -188,12 +188,12 @@ def test_a_service_that_asks_to_be_left_alone_is_left_alone(server: RoutingServe
     ("body", "told"),
     [
         ("<html>Good morning</html>", "its answer is no JSON"),
-        ('{"data": ' + "[" * 1900 + "]" * 1900 + "}", "its answer is nested too deeply"),
+        ('{"data": ' + "[" * 100_000 + "]" * 100_000 + "}", "its answer is nested too deeply"),
         ('{"errors": [{"message": "secret detail"}]}', "its answer cannot be used (KeyError)"),
         ('{"data": null}', "its answer cannot be used (TypeError)"),
         ('{"data": {"trip0": {"arrivalStoptime": {"stop": {"gtfsId": "x"}}}}}', "its answer cannot be used (KeyError)"),
         ('{"data": {"trip0": [1, 2, 3]}}', "its answer cannot be used (AttributeError)"),
-        (json.dumps({"data": {"trip0": None}, "more": "x" * 5000}), "an answer has more than 4000 bytes"),
+        (json.dumps({"data": {"trip0": None}, "more": "x" * 250_000}), "an answer has more than 240000 bytes"),
     ],
 )
 def test_answers_that_cannot_be_used(
@@ -203,7 +203,7 @@ def test_answers_that_cannot_be_used(
         return web.Response(text=body, content_type="application/json")
 
     server.mood = wrong
-    source = routing_service(server.url, max_bytes=4000, **PATIENT)
+    source = routing_service(server.url, max_bytes=240_000, **PATIENT)
     assert states(source.look_up(trips(1))) == [State.FAILED]
     assert len(server.calls) == 1  # asking again would not help
     assert told in caplog.text

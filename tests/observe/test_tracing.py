@@ -37,16 +37,22 @@ def written(*times: dict[str, Any]) -> pl.DataFrame:
     return Codec().decode([value for records in outgoing for value in records.values]).frame
 
 
+def told(newest: dict[str, int | None], *, ingested: int | None) -> dict[str, Any]:
+    """What a stage tells of the time that it has reached."""
+    partitions = [{"partition": name, "newest": micros} for name, micros in newest.items()]
+    return {"step": "stops", "partitions": partitions, "ingested": ingested, "watermark": 0, "now": 0, "rows": 1}
+
+
 def test_a_result_tells_how_new_its_newest_event_was() -> None:
-    partitions = [{"newest": instant(START) + 5_000}, {"newest": instant(START) + 9_000}, {"newest": None}]
-    results = written({"partitions": partitions, "ingested": instant(START) + 11_000})
+    newest = {"in/0": instant(START) + 5_000, "in/1": instant(START) + 9_000, "in/2": None}
+    results = written(told(newest, ingested=instant(START) + 11_000))
     assert results.height == 1
     assert results["newest_event_time"].dt.epoch("us").unique().to_list() == [instant(START) + 9_000]
     assert results["newest_ingestion_time"].dt.epoch("us").unique().to_list() == [instant(START) + 11_000]
 
 
 def test_what_is_not_known_is_left_empty() -> None:
-    for results in (written(), written({"partitions": [{"newest": None}], "ingested": None})):
+    for results in (written(), written(told({"in/0": None}, ingested=None))):
         assert results.height == 1
         assert results["newest_event_time"].null_count() == results.height
         assert results["newest_ingestion_time"].null_count() == results.height

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
+from headrace import Stream, bounded
 from headrace.config import Settings
 from headrace.errors import HeadraceError
 from headrace.formats import json
@@ -53,6 +54,44 @@ MISTAKES = {
         "that is no expression",
         "map_batches",
     ),
+    "other rows in a column": (
+        'timed.with_columns(warmer=pl.col("celsius") > pl.col("celsius").mean())',
+        "with_columns looks at other rows",
+        "Aggregate in a window",
+    ),
+    "other rows in a filter": (
+        'timed.filter(pl.col("celsius").shift(1) > 10)',
+        "filter looks at other rows",
+        "previous(",
+    ),
+    "other rows in results": (
+        f'timed{COUNTED}.select("oven", share=pl.col("n") / pl.col("n").sum())',
+        "select looks at other rows",
+        "Aggregate in a window",
+    ),
+    "other rows in a list": (
+        'timed.flat_map("all", pl.col("celsius").implode())',
+        "flat_map looks at other rows",
+        "window",
+    ),
+    "an expression without a name": (
+        'timed.with_columns(pl.col("celsius") + 273)',
+        "the column has no name",
+        "with_columns(fahrenheit=",
+    ),
+    "a selection without a name": ('timed.select(pl.col("celsius") + 273)', "the column has no name", "warm=pl.col"),
+    "an aggregate without a name": (
+        'timed.key_by("oven").window(tumbling("10s")).aggregate(count())',
+        "aggregate(count()): the column has no name",
+        "aggregate(n=count())",
+    ),
+    "a mean of a text": (
+        'timed.key_by("oven").window(tumbling("10s")).aggregate(m=mean("oven"))',
+        "mean(oven) of String: it takes numbers",
+        "cast",
+    ),
+    "a watermark of a text": ('readings.watermark("2s")', "watermark('2s'): that is no strategy", 'bounded("5s")'),
+    "nothing but a filter": ('Job("h", timed.filter(pl.col("celsius") > 10))', "no stateful step", "key_by and window"),
     "capitals in the name": (f'h = Job("My Oven", timed{COUNTED})', "job name 'My Oven'", "lower-case letters"),
     "a format not called": (f'h = Job("h", timed{COUNTED}, format=json)', "has the format json", "format=json(...)"),
     "a source's format not called": ('Stream.topic("t", format=json)', "has the format json", "format=json(...)"),
@@ -94,3 +133,9 @@ def test_types_of_python_are_types_of_columns() -> None:
     assert found == {"a": pl.String, "b": pl.Int64, "c": pl.Float64, "d": pl.Boolean}
     with pytest.raises(HeadraceError, match="set is no type of a column"):
         json(schema={"a": set})
+
+
+def test_a_field_of_a_struct_as_a_key_is_told_how_it_becomes_a_column() -> None:
+    doors = Stream.topic("doors", format=json(schema={"door": pl.Struct({"open": pl.Boolean})}))
+    with pytest.raises(HeadraceError, match=r"there is no such column.*with_columns\(open=pl.col\(\"door\"\).struct"):
+        doors.watermark(bounded("1s")).key_by("door.open")

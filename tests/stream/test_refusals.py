@@ -84,11 +84,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     # Joins and enrichment
     "join of streams": (
         lambda: timed().join(timed(), on="vehicle"),
-        r"join of two streams.*cannot be joined yet.*enrich\(table.*union\(right\)",
+        r"join of two streams without a bound in time.*within=.*window=.*as_table",
     ),
     "enrich by a stream": (
         lambda: timed().enrich(timed(), on="vehicle"),  # type: ignore[arg-type]
-        r"enrich takes a table, a function or a service, and this is another stream.*cannot be joined yet",
+        r"enrich takes a table, a function or a service, and this is another stream.*Join the two streams: join\(",
     ),
     "enrich by a frame": (
         lambda: timed().enrich(pl.DataFrame({"vehicle": ["a"], "x": [1]}), on="vehicle"),  # type: ignore[arg-type]

@@ -17,9 +17,12 @@ from headrace import windows as w
 from headrace.errors import PlanError
 from headrace.time import INSTANT
 from headrace.windows import collect, count, distinct, first, histogram, latest, mean, quantile, std, top_k, variance
+from headrace.windows.aggregates import check_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from headrace.windows.aggregates import Aggregate
 
 Item = tuple[int, float | None]
 
@@ -203,3 +206,32 @@ def test_what_cannot_work_is_refused() -> None:
     for aggregate, _ in CASES.values():
         assert aggregate.describe()
         assert set(aggregate.columns()) <= {"v", "event_time"}
+
+
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        mean("v"),
+        variance("v"),
+        std("v"),
+        histogram("v", [1, 2]),
+        quantile("v", 0.5),
+        quantile("v", [0.5, 0.9], method="kll"),
+        quantile("v", 0.5, method="tdigest"),
+    ],
+    ids=lambda aggregate: aggregate.describe(),
+)
+def test_numbers_are_asked_for_where_numbers_are_folded(aggregate: Aggregate) -> None:
+    for kind in (pl.String, pl.Binary, pl.List(pl.Int64), pl.Struct({"a": pl.Int64}), pl.Enum(["a"])):
+        with pytest.raises(PlanError, match="it takes numbers"):
+            check_values({"n": aggregate}, pl.Schema({"v": kind}))
+    for kind in (pl.Int8, pl.Float32, pl.Boolean, pl.Decimal(10, 2), pl.Duration("us")):
+        check_values({"n": aggregate}, pl.Schema({"v": kind}))
+
+
+def test_the_largest_of_values_without_an_order_is_refused() -> None:
+    for aggregate in (w.max("v"), w.min("v")):
+        for kind in (pl.Struct({"a": pl.Int64}), pl.List(pl.Int64)):
+            with pytest.raises(PlanError, match="have no order"):
+                check_values({"n": aggregate}, pl.Schema({"v": kind}))
+        check_values({"n": aggregate}, pl.Schema({"v": pl.String}))

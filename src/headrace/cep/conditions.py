@@ -20,6 +20,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from headrace.cep.vectors import constant, divided, inverted, joined
+from headrace.engine.frames import looks_around
 from headrace.errors import PlanError
 
 if TYPE_CHECKING:
@@ -360,7 +361,7 @@ def check_condition(condition: object, what: str) -> Condition:
     """Refuse what is no condition."""
     if isinstance(condition, bool):
         return pl.lit(condition)
-    if isinstance(condition, pl.Expr) and (other := _looks_around(condition)) is not None:
+    if isinstance(condition, pl.Expr) and (other := looks_around(condition)) is not None:
         raise PlanError(
             f"the condition of {what} looks at other rows: {other}",
             hint="In a stream these need not be there. Ask for rows matched before with "
@@ -372,19 +373,6 @@ def check_condition(condition: object, what: str) -> Condition:
         f"the condition of {what} is {condition!r}",
         hint='Give a Polars expression such as col("speed") > 10, or a function of the row and the match so far.',
     )
-
-
-def _looks_around(condition: pl.Expr) -> pl.Expr | None:
-    """The part of an expression whose value in a row depends on other rows; None if there is none that is known."""
-    if condition.meta.is_literal():
-        return None
-    try:
-        if not condition.meta.is_row_separable():
-            return condition
-    except PolarsError:
-        return None  # a function of the user's own: nobody knows what it looks at
-    parts = (_looks_around(part) for part in condition.meta.pop())
-    return next((part for part in parts if part is not None), None)
 
 
 def never_holds(condition: Condition) -> bool:

@@ -7,6 +7,7 @@ step that changed a column's type, those of a later stage. None of them may be l
 from __future__ import annotations
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 
 def stacked(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
@@ -44,3 +45,22 @@ def columns_read(*expressions: pl.Expr) -> set[str] | None:
     if any(expression.meta.has_multiple_outputs() for expression in expressions):
         return None
     return {root for expression in expressions for root in expression.meta.root_names()}
+
+
+def looks_around(expression: pl.Expr) -> pl.Expr | None:
+    """Give the part of an expression whose value in a row depends on other rows; None if there is none that is known.
+
+    >>> print(looks_around(pl.col("speed") - pl.col("speed").mean()))
+    col("speed").mean()
+    >>> looks_around(pl.col("speed") > 10) is None
+    True
+    """
+    if expression.meta.is_literal():
+        return None
+    try:
+        if not expression.meta.is_row_separable():
+            return expression
+    except PolarsError:
+        return None  # a function of the user's own: nobody knows what it looks at
+    parts = (looks_around(part) for part in expression.meta.pop())
+    return next((part for part in parts if part is not None), None)

@@ -324,8 +324,8 @@ class Layouts:
 def storable(frame: pl.DataFrame) -> pl.DataFrame:
     """Give columns of categories as text: a page has no room for a dictionary.
 
-    >>> storable(pl.DataFrame({"line": ["7"]}, schema={"line": pl.Enum(["7", "9"])})).schema
-    Schema([('line', String)])
+    >>> dict(storable(pl.DataFrame({"line": ["7"]}, schema={"line": pl.Enum(["7", "9"])})).schema)
+    {'line': String}
     """
     casts = {name: plain for name, kind in frame.schema.items() if (plain := _plain(kind)) != kind}
     return frame.cast(casts) if casts else frame  # type: ignore[arg-type]

@@ -127,7 +127,7 @@ def infer(records: Sequence[SampleRecord], kind: Kind | None = None) -> Inferenc
 def kind_of(record: SampleRecord) -> Kind:
     r"""Tell what one record looks like.
 
-    >>> kind_of(SampleRecord(b'{"a": 1}')), kind_of(SampleRecord(b"1,2")), kind_of(SampleRecord(b"\\xff"))
+    >>> kind_of(SampleRecord(b'{"a": 1}')), kind_of(SampleRecord(b"1,2")), kind_of(SampleRecord(b"\xff"))
     ('json', 'csv', 'raw')
     """
     value = record.value or b""

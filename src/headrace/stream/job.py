@@ -128,6 +128,11 @@ class Job:
                 hint="Say what to compute in each window: .aggregate(scans=count()).",
             )
         check_format(format, f"job {name!r}")
+        if not stream.node.stateful:
+            raise PlanError(
+                f"job {name!r} has no stateful step",
+                hint="Add key_by and window(...).aggregate(...), or process(...); filtering alone needs no Headrace.",
+            )
         taken = sorted(set(stream.schema) & RESULT_FIELDS)
         if taken:
             raise PlanError(

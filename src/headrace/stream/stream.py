@@ -33,6 +33,7 @@ from headrace.stream import plan
 from headrace.stream.declared import topic_source
 from headrace.stream.enriching import enrich
 from headrace.stream.explain import explain
+from headrace.stream.expressions import refuse_other_rows, refuse_unnamed
 from headrace.stream.order import key_time_of
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.stream.updating import kept_mark, refuse_updating, union_parts
@@ -43,6 +44,7 @@ from headrace.time.duration import micros, text
 from headrace.time.key_time import KeyTime
 from headrace.time.watermarks import AllIdle
 from headrace.windows import same_window
+from headrace.windows.aggregates import Aggregate, check_values
 from headrace.windows.deduplicate import DeduplicateOperator
 from headrace.windows.fold import Fold
 from headrace.windows.previous import PreviousOperator
@@ -66,7 +68,6 @@ if TYPE_CHECKING:
     from headrace.tables.ranks import Numbering
     from headrace.tables.table import Table
     from headrace.time.watermarks import WatermarkStrategy
-    from headrace.windows.aggregates import Aggregate
     from headrace.windows.assigners import Assigner
     from headrace.windows.panes import Mode
     from headrace.windows.triggers import Trigger
@@ -210,6 +211,11 @@ class Stream:
         self._refuse_if(
             self.node.stateful, "watermark after an aggregate", "Set it at the source; later steps inherit it."
         )
+        self._refuse_if(
+            not hasattr(strategy, "observe"),
+            f"watermark({strategy!r}): that is no strategy",
+            'Write .watermark(bounded("5s")) for events that come up to 5 s out of order.',
+        )
         try:
             strategy.observe(self.schema.to_frame().clear(1).with_columns(pl.lit(0).cast(_INSTANT).alias(EVENT_TIME)))
         except PolarsError as problem:
@@ -250,8 +256,10 @@ class Stream:
         )
         return Stream(node)
 
-    def with_columns(self, **columns: pl.Expr) -> Stream:
-        """Add or replace columns by Polars expressions."""
+    def with_columns(self, *unnamed: Any, **columns: pl.Expr) -> Stream:
+        """Add or replace columns by Polars expressions, each of which looks at one row."""
+        refuse_unnamed(unnamed, "with_columns", 'with_columns(fahrenheit=pl.col("celsius") * 1.8 + 32)')
+        refuse_other_rows(columns.values(), "with_columns")
         return self._step(WithColumns(tuple(columns.items())), "with_columns")
 
     def select(self, *names: str, **columns: pl.Expr) -> Stream:
@@ -259,6 +267,9 @@ class Stream:
 
         In an updating stream `is_retraction` stays as well.
         """
+        unnamed = tuple(name for name in names if not isinstance(name, str))
+        refuse_unnamed(unnamed, "select", 'select("oven", warm=pl.col("celsius") > 9)')
+        refuse_other_rows(columns.values(), "select")
         named = tuple((name, pl.col(name)) for name in (*names, *kept_mark(self.node, (*names, *columns))))
         return self._step(Select(named + tuple(columns.items())), "select")
 
@@ -280,10 +291,12 @@ class Stream:
             f"filter({predicate!r}): that is no expression",
             'Write one of Polars: pl.col("celsius") > 10. For a function of rows see map_batches.',
         )
+        refuse_other_rows([predicate], "filter")
         return self._step(Filter(predicate, counted), "filter")
 
     def flat_map(self, name: str, items: pl.Expr) -> Stream:
         """Give every element of a list-valued expression a row of its own, in column `name`."""
+        refuse_other_rows([items], "flat_map")
         return self._step(FlatMap(name, items), "flat_map")
 
     def map_batches(self, function: Callable[[pl.DataFrame], pl.DataFrame], *, name: str = "") -> Stream:
@@ -535,7 +548,7 @@ class Stream:
 
     def aggregate(
         self,
-        *,
+        *unnamed: Any,
         on_error: plan.OnError = "fail",
         keep_for: str | timedelta | int | None = None,
         **aggregates: Aggregate,
@@ -546,6 +559,7 @@ class Stream:
         back, and a new one is added (`is_retraction`). Without a key there is one row for all. See docs/tables.md.
 
         Args:
+            *unnamed: Refused: every aggregate has a name.
             on_error: What a failing user-defined aggregate does: "fail" the job, or send its rows to "dead_letter",
                 which needs a window.
             keep_for: Without a window: forget a key when the watermark is so far past its newest row. Its result
@@ -562,6 +576,12 @@ class Stream:
           aggregate scans=count() of all rows
           key_by depot
         """
+        refuse_unnamed(
+            tuple(each.describe() for each in unnamed if isinstance(each, Aggregate)) or unnamed,
+            "aggregate",
+            "aggregate(n=count())",
+        )
+        check_values(aggregates, self.schema)
         window = self.node
         if not isinstance(window, plan.Window):
             self._refuse_if(
@@ -1006,9 +1026,15 @@ class Stream:
 
     def _known(self, column: str, where: str) -> None:
         if column not in self.schema:
+            outer, _, inner = column.partition(".")
+            nested = (
+                f'A field of {outer!r} becomes one by with_columns({inner}=pl.col("{outer}").struct.field("{inner}")). '
+                if inner.isidentifier() and isinstance(self.schema.get(outer), pl.Struct)
+                else ""
+            )
             raise PlanError(
                 f"{where}({column!r}): there is no such column",
-                hint=f"The columns here are: {', '.join(self.schema)}.",
+                hint=f"{nested}The columns here are: {', '.join(self.schema)}.",
             )
 
     def _refuse_reserved_keys(self) -> None:

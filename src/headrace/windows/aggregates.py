@@ -22,14 +22,16 @@ or an infinity cannot be subtracted from a floating-point sum again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION
 from headrace.errors import PlanError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Self
 
 #: A column by name, or an expression over the columns of a row.
@@ -46,6 +48,21 @@ class Bulk(NamedTuple):
 
     gather: list[pl.Expr]
     settle: list[pl.Expr]
+
+
+class Need(NamedTuple):
+    """What kind of values an aggregate can fold.
+
+    Args:
+        kind: "numbers", or "order" for values of which one is the largest.
+        of: The values.
+    """
+
+    kind: Literal["numbers", "order"]
+    of: pl.Expr
+
+
+_NO_NUMBERS = (pl.String, pl.Binary, pl.Categorical, pl.Enum)
 
 
 @dataclass(frozen=True)
@@ -90,9 +107,43 @@ class Aggregate:
         """Name the columns of a row that the aggregate reads."""
         return []
 
+    def needs(self) -> Need | None:
+        """Say what kind of values the aggregate can fold; None if any."""
+        return None
+
     def describe(self) -> str:
         """Write the aggregate as a user writes it; also its fingerprint in saved state."""
         raise NotImplementedError
+
+
+def check_values(aggregates: Mapping[str, Aggregate], schema: pl.Schema) -> None:
+    """Refuse aggregates of values that they would fail on, or have no answer for, when rows come.
+
+    >>> check_values({"mean": mean("name")}, pl.Schema({"name": pl.String}))
+    Traceback (most recent call last):
+    headrace.errors.PlanError: mean(name) of String: it takes numbers. Name another column, ...
+
+    Raises:
+        PlanError: There is one.
+    """
+    for aggregate in aggregates.values():
+        need = aggregate.needs()
+        if need is None:
+            continue
+        try:
+            kind = schema.to_frame().select(need.of.alias("value")).schema["value"]
+        except PolarsError:
+            continue  # a column that is not there: the fold says so
+        if need.kind == "numbers" and (kind.is_nested() or kind in _NO_NUMBERS):
+            raise PlanError(
+                f"{aggregate.describe()} of {kind}: it takes numbers",
+                hint="Name another column, or cast it before: pl.col(...).cast(pl.Float64, strict=False).",
+            )
+        if need.kind == "order" and kind.is_nested():
+            raise PlanError(
+                f"{aggregate.describe()} of {kind}: such values have no order",
+                hint='Name one of its fields: pl.col("...").struct.field("...").',
+            )
 
 
 def column(of: Column) -> pl.Expr:
@@ -190,6 +241,10 @@ class Extreme(_OfColumn):
 
     largest: bool
 
+    def needs(self) -> Need:
+        """Values that have an order."""
+        return Need("order", self.of)
+
     def partial(self, name: str) -> list[pl.Expr]:
         """Take the extreme of the values."""
         return [self._pick(self.of).alias(f"{name}.value")]
@@ -219,6 +274,10 @@ class Extreme(_OfColumn):
 @dataclass(frozen=True)
 class Mean(_OfColumn):
     """The arithmetic mean."""
+
+    def needs(self) -> Need:
+        """Numbers."""
+        return Need("numbers", self.of)
 
     def partial(self, name: str) -> list[pl.Expr]:
         """Add the values up and count them."""
@@ -256,6 +315,10 @@ class Variance(_OfColumn):
 
     ddof: int = 1
     root: bool = False
+
+    def needs(self) -> Need:
+        """Numbers."""
+        return Need("numbers", self.of)
 
     def partial(self, name: str) -> list[pl.Expr]:
         """Fold the values into three numbers."""
@@ -354,6 +417,10 @@ class Histogram(_OfColumn):
     """How many values fall between each two edges; the first and the last bin are open."""
 
     edges: tuple[float, ...] = ()
+
+    def needs(self) -> Need:
+        """Numbers."""
+        return Need("numbers", self.of)
 
     def partial(self, name: str) -> list[pl.Expr]:
         """Count per bin."""

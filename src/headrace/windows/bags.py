@@ -16,7 +16,7 @@ import polars as pl
 
 from headrace.engine.operator import EVENT_TIME
 from headrace.errors import PlanError
-from headrace.windows.aggregates import Aggregate, Column, column, label_of, sign
+from headrace.windows.aggregates import Aggregate, Column, Need, column, label_of, sign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,6 +112,11 @@ class Values(Aggregate):
     bag: Bag = field(compare=False)
     known: pl.Expr = field(compare=False)
     unique: bool = False
+    numbers: pl.Expr | None = field(default=None, compare=False)
+
+    def needs(self) -> Need | None:
+        """Numbers, for quantiles."""
+        return None if self.numbers is None else Need("numbers", self.numbers)
 
     def partial(self, name: str) -> list[pl.Expr]:
         """Collect the values."""
@@ -209,7 +214,7 @@ def exact_quantile(of: Column, q: float | Sequence[float], *, interpolation: Int
 
     kind = pl.Float64() if one else pl.List(pl.Float64)
     bag = Bag(label, (("value", known),), reading, lambda _: kind, empty=None if one else [None] * len(levels))
-    return Values(label, known, read, bag, known)
+    return Values(label, known, read, bag, known, numbers=column(of))
 
 
 def collect(of: Column, *, by: Column = EVENT_TIME) -> Values:

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from headrace.errors import PlanError
-from headrace.windows.aggregates import Aggregate, Bulk, Column, column, label_of
+from headrace.windows.aggregates import Aggregate, Bulk, Column, Need, column, label_of
 from headrace.windows.bags import Values, exact_distinct, exact_quantile
 from headrace.windows.tdigest import Digest
 
@@ -57,6 +57,10 @@ class Sketch(Aggregate):
     kind: pl.DataType
     empty: Any = None
     numbers: bool = False
+
+    def needs(self) -> Need | None:
+        """Numbers, if `build` takes these; they are what the column is cast from."""
+        return Need("numbers", self.of.meta.pop()[0]) if self.numbers else None
 
     def partial(self, name: str) -> list[pl.Expr]:
         """Make a sketch per group."""
