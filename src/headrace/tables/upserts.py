@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from headrace.engine.changelog import changes, marked
+from headrace.engine.changelog import changes, marked, newest_rows
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, Outcome
 from headrace.engine.row_pages import Layouts
@@ -152,12 +152,8 @@ class LatestRowsOperator:
         del state
         if turn.rows.is_empty():
             return Outcome()
-        rows = turn.rows
-        if IS_RETRACTION not in rows.columns:
-            rows = marked(rows, retraction=False)
-        # An addition replaces what was taken back of its key.
-        last = rows.sort(IS_RETRACTION, descending=True, maintain_order=True)
-        last = last.unique(list(self.keys), keep="last", maintain_order=True)
+        rows = turn.rows if IS_RETRACTION in turn.rows.columns else marked(turn.rows, retraction=False)
+        last = newest_rows(rows, self.keys)
         return Outcome(rows=last.select(*self.columns, pl.col(IS_RETRACTION).alias(IS_DELETE)))
 
 
