@@ -236,9 +236,7 @@ def _folded(way: _Way) -> _Way:
         return way
     if not isinstance(first.operator, SlicedOperator):
         return way
-    fold = ChainedFold(
-        tuple(following.keys), tuple(following.aggregates.items()), following.step, following.null_keys
-    )
+    fold = ChainedFold(tuple(following.keys), tuple(following.aggregates.items()), following.step, following.null_keys)
     return replace(way, draft=first, steps=tails[0].steps, fold=fold, last_steps=way.steps)
 
 

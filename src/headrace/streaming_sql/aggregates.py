@@ -198,37 +198,66 @@ _LIST: Final = (
     AggregateFunction("AVG", "AVG(n)", "The mean; of integers an integer, cut towards zero.", _avg),
     AggregateFunction("MIN", "MIN(value)", "The smallest value.", _extreme(largest=False)),
     AggregateFunction("MAX", "MAX(value)", "The largest value.", _extreme(largest=True)),
-    AggregateFunction("STDDEV_SAMP", "STDDEV_SAMP(n)", "The standard deviation of a sample.",
-                      _statistic(folds.std)),
+    AggregateFunction("STDDEV_SAMP", "STDDEV_SAMP(n)", "The standard deviation of a sample.", _statistic(folds.std)),
     AggregateFunction("STDDEV", "STDDEV(n)", "The same as STDDEV_SAMP.", _statistic(folds.std)),
-    AggregateFunction("STDDEV_POP", "STDDEV_POP(n)", "The standard deviation of a population.",
-                      _statistic(lambda value: folds.std(value, ddof=0))),
+    AggregateFunction(
+        "STDDEV_POP",
+        "STDDEV_POP(n)",
+        "The standard deviation of a population.",
+        _statistic(lambda value: folds.std(value, ddof=0)),
+    ),
     AggregateFunction("VAR_SAMP", "VAR_SAMP(n)", "The variance of a sample.", _statistic(folds.variance)),
     AggregateFunction("VARIANCE", "VARIANCE(n)", "The same as VAR_SAMP.", _statistic(folds.variance)),
-    AggregateFunction("VAR_POP", "VAR_POP(n)", "The variance of a population.",
-                      _statistic(lambda value: folds.variance(value, ddof=0))),
-    AggregateFunction("FIRST_VALUE", "FIRST_VALUE(value)", "The value of the oldest row, nulls left out.",
-                      _by_time(newest=False)),
-    AggregateFunction("LAST_VALUE", "LAST_VALUE(value)", "The value of the newest row, nulls left out.",
-                      _by_time(newest=True)),
-    AggregateFunction("MIN_BY", "MIN_BY(value, by)", "The value where `by` is smallest.", _by_column(newest=False), 2, 2),
+    AggregateFunction(
+        "VAR_POP",
+        "VAR_POP(n)",
+        "The variance of a population.",
+        _statistic(lambda value: folds.variance(value, ddof=0)),
+    ),
+    AggregateFunction(
+        "FIRST_VALUE", "FIRST_VALUE(value)", "The value of the oldest row, nulls left out.", _by_time(newest=False)
+    ),
+    AggregateFunction(
+        "LAST_VALUE", "LAST_VALUE(value)", "The value of the newest row, nulls left out.", _by_time(newest=True)
+    ),
+    AggregateFunction(
+        "MIN_BY", "MIN_BY(value, by)", "The value where `by` is smallest.", _by_column(newest=False), 2, 2
+    ),
     AggregateFunction("MAX_BY", "MAX_BY(value, by)", "The value where `by` is largest.", _by_column(newest=True), 2, 2),
     AggregateFunction("COLLECT", "COLLECT(value)", "All values as an array, in the order of event time.", _collected),
     AggregateFunction("ARRAY_AGG", "ARRAY_AGG(value)", "The same as COLLECT.", _collected),
-    AggregateFunction("LISTAGG", "LISTAGG(value, between)", "All values as a text, with a text between.", _joined, 1, 2),
+    AggregateFunction(
+        "LISTAGG", "LISTAGG(value, between)", "All values as a text, with a text between.", _joined, 1, 2
+    ),
     AggregateFunction("STRING_AGG", "STRING_AGG(value, between)", "The same as LISTAGG.", _joined, 1, 2),
-    AggregateFunction("APPROX_COUNT_DISTINCT", "APPROX_COUNT_DISTINCT(value)",
-                      "How many different values, estimated from a sketch.", _approximate_count),
-    AggregateFunction("PERCENTILE", "PERCENTILE(n, share)", "The value below which a share of all values lies.",
-                      _quantile(approximate=False), 2, 2),
-    AggregateFunction("APPROX_PERCENTILE", "APPROX_PERCENTILE(n, share)", "The same, from a sketch.",
-                      _quantile(approximate=True), 2, 2),
+    AggregateFunction(
+        "APPROX_COUNT_DISTINCT",
+        "APPROX_COUNT_DISTINCT(value)",
+        "How many different values, estimated from a sketch.",
+        _approximate_count,
+    ),
+    AggregateFunction(
+        "PERCENTILE",
+        "PERCENTILE(n, share)",
+        "The value below which a share of all values lies.",
+        _quantile(approximate=False),
+        2,
+        2,
+    ),
+    AggregateFunction(
+        "APPROX_PERCENTILE",
+        "APPROX_PERCENTILE(n, share)",
+        "The same, from a sketch.",
+        _quantile(approximate=True),
+        2,
+        2,
+    ),
     AggregateFunction("MEDIAN", "MEDIAN(n)", "The value in the middle.", _median),
     AggregateFunction("BOOL_AND", "BOOL_AND(condition)", "Whether all are true.", _every(all_of=True)),
     AggregateFunction("EVERY", "EVERY(condition)", "The same as BOOL_AND.", _every(all_of=True)),
     AggregateFunction("BOOL_OR", "BOOL_OR(condition)", "Whether one is true.", _every(all_of=False)),
     AggregateFunction("SINGLE_VALUE", "SINGLE_VALUE(value)", "The only value.", _extreme(largest=True)),
-)  # fmt: skip
+)
 AGGREGATES: Final[Mapping[str, AggregateFunction]] = {each.name: each for each in _LIST}
 
 
@@ -248,7 +277,7 @@ def folded(name: str, arguments: Sequence[Bound], *, is_distinct: bool, where: p
     if not function.least <= len(arguments) <= function.most:
         raise ArgumentError(f"{name} does not take {len(arguments)} arguments", f"Write {function.signature}.")
     if where is not None:
-        kept = [argument for argument in arguments] or [Bound(pl.lit(1, dtype=pl.Int8), pl.Int8())]
+        kept = list(arguments) or [Bound(pl.lit(1, dtype=pl.Int8), pl.Int8())]
         first = Bound(pl.when(where).then(kept[0].expr), kept[0].dtype)
         arguments = [first, *kept[1:]]
     if not is_distinct or name in ("MIN", "MAX", "BOOL_AND", "BOOL_OR", "EVERY", "APPROX_COUNT_DISTINCT"):
@@ -273,6 +302,7 @@ def _distinct(name: str, arguments: Sequence[Bound]) -> Folded:
             plain.dtype,
         )
     if name == "AVG":
+
         def mean(parts: Mapping[str, pl.Expr]) -> pl.Expr:
             number = parts["values"].list.len().cast(BIGINT)
             total = pl.when(number > 0).then(parts["values"].list.sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 from sqlglot import exp
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.streaming_sql.values import Bound, DataType
 
 _Kind = exp.DataType.Type
-_SIMPLE: Final[dict[_Kind, DataType]] = {
+_SIMPLE: Final[dict[Any, DataType]] = {
     _Kind.BOOLEAN: BOOLEAN,
     _Kind.TINYINT: pl.Int8(),
     _Kind.SMALLINT: pl.Int16(),
@@ -87,7 +87,7 @@ def cast_of(bound: Bound, target: DataType, *, strict: bool, length: int | None 
     """
     source = bound.dtype
     if source == target or isinstance(source, pl.Null):
-        value = bound.expr.cast(target)
+        value: pl.Expr | None = bound.expr.cast(target)
     elif isinstance(target, pl.String):
         value = _as_text(bound.expr, source)
     elif isinstance(source, pl.String):
@@ -99,15 +99,18 @@ def cast_of(bound: Bound, target: DataType, *, strict: bool, length: int | None 
             value = bound.expr.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
     elif isinstance(target, pl.Time) and isinstance(source, pl.Datetime):
         value = bound.expr.dt.time()
-    elif (target.is_numeric() or isinstance(target, pl.Boolean)) and (
-        source.is_numeric() or isinstance(source, pl.Boolean)
-    ):
-        value = bound.expr.cast(target, strict=strict)
-    elif _nested(source, target):
+    elif (
+        (target.is_numeric() or isinstance(target, pl.Boolean))
+        and (source.is_numeric() or isinstance(source, pl.Boolean))
+    ) or _nested(source, target):
         value = bound.expr.cast(target, strict=strict)
     else:
         return None
-    return value.str.slice(0, length) if length is not None and isinstance(target, pl.String) else value
+    return (
+        value.str.slice(0, length)
+        if value is not None and length is not None and isinstance(target, pl.String)
+        else value
+    )
 
 
 def _nested(source: DataType, target: DataType) -> bool:

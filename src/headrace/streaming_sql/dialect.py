@@ -1,21 +1,22 @@
 """Reading queries: a dialect of sqlglot with the forms of Flink, and clauses that no other dialect has.
 
-What is read beyond sqlglot: names in back-ticks; window functions in FROM, `TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), ...))`
-and `TUMBLE(t, ts, ...)`; MATCH_RECOGNIZE, whose clauses stay with `headrace.cep.sql`; EMIT and ALLOWED LATENESS behind a
-query; `LATE(view)` in FROM. Calls of functions stay calls with a name: which function is meant is decided in one place,
+What is read beyond sqlglot: names in back-ticks; window functions in FROM, `TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), ..))`
+or `TUMBLE(t, ts, ...)`; MATCH_RECOGNIZE, whose clauses stay with `headrace.cep.sql`; EMIT, ALLOWED LATENESS behind a query;
+`LATE(view)` in FROM. Calls of functions stay calls with a name: which function is meant is decided in one place,
 the table of functions, and not by the parser.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sqlglot import exp, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.parser import Parser
-from sqlglot.tokens import Token, Tokenizer, TokenType
+from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokens import Tokenizer
 
 from headrace.cep.sql.lexer import Cursor, tokenize
 from headrace.errors import PlanError
@@ -107,7 +108,7 @@ class Headrace(Dialect):
         """The parser."""
 
         # Which function a name means is decided by our own table.
-        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS = {  # noqa: RUF012
             name: read
             for name, read in Parser.FUNCTION_PARSERS.items()
@@ -262,7 +263,9 @@ class Headrace(Dialect):
                     emit.set("lateness", self._parse_bitwise())
                 elif self._match_text_seq("EMIT"):
                     emit = emit or Emit()
-                    self._parse_csv(lambda: self._parse_emission(emit))
+                    self._parse_emission(emit)
+                    while self._match(TokenType.COMMA):
+                        self._parse_emission(emit)
                 else:
                     return emit
 
@@ -286,7 +289,7 @@ class Headrace(Dialect):
             return emit
 
 
-def parse_query(text: str) -> exp.Query:
+def parse_query(text: str) -> exp.Expr:
     """Read one query.
 
     Raises:
@@ -398,4 +401,4 @@ def _without_clauses(text: str, clauses: list[tuple[int, int]]) -> str:
     return text
 
 
-__all__ = ["Emit", "Headrace", "LateTable", "MatchTable", "Token", "WindowTable", "parse_query"]
+__all__ = ["Emit", "Headrace", "LateTable", "MatchTable", "WindowTable", "parse_query"]

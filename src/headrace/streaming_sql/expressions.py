@@ -13,8 +13,8 @@ import polars as pl
 from sqlglot import exp
 
 from headrace.streaming_sql import casts, operators
-from headrace.streaming_sql.function_table import FUNCTIONS
 from headrace.streaming_sql.errors import QueryError, error_at, similar
+from headrace.streaming_sql.function_table import FUNCTIONS
 from headrace.streaming_sql.functions import ArgumentError
 from headrace.streaming_sql.intervals import interval_of
 from headrace.streaming_sql.values import BOOLEAN, NULL, STRING, Bound, coerced, common, constant, instance, spoken
@@ -200,7 +200,7 @@ class Binder:
         below = self._applied(operators.BINARY["LTE"], [value, high], node)
         return Bound(above.expr & below.expr, BOOLEAN)
 
-    def _bind_like(self, node: exp.Like, escape: str | None = None, *, ignore_case: bool = False) -> Bound:
+    def _bind_like(self, node: exp.Like | exp.ILike, escape: str | None = None, *, ignore_case: bool = False) -> Bound:
         left, pattern = self.bind(node.this), self.bind(node.expression)
         return self._built(node, lambda: operators.like(left, pattern, escape, ignore_case=ignore_case))
 
@@ -209,7 +209,11 @@ class Binder:
 
     def _bind_escape(self, node: exp.Escape) -> Bound:
         letter = node.expression
-        if not isinstance(letter, exp.Literal) or len(letter.name) != 1 or not isinstance(node.this, exp.Like | exp.ILike):
+        if (
+            not isinstance(letter, exp.Literal)
+            or len(letter.name) != 1
+            or not isinstance(node.this, exp.Like | exp.ILike)
+        ):
             raise self._error(node, "ESCAPE takes one character", hint="Write LIKE '10!%' ESCAPE '!'.")
         return self._bind_like(node.this, letter.name, ignore_case=isinstance(node.this, exp.ILike))
 
@@ -226,9 +230,7 @@ class Binder:
         for each in node.args["ifs"]:
             test = exp.EQ(this=operand.copy(), expression=each.this.copy()) if operand is not None else each.this
             if operand is not None:
-                condition = self._applied(
-                    operators.BINARY["EQ"], [self.bind(operand), self.bind(each.this)], each
-                ).expr
+                condition = self._applied(operators.BINARY["EQ"], [self.bind(operand), self.bind(each.this)], each).expr
             else:
                 condition = self.condition(test)
             holds = condition.fill_null(value=False)
@@ -313,7 +315,7 @@ class Binder:
         items = [self.bind(item) for item in node.expressions]
         fields = {f"f{place}": item for place, item in enumerate(items)}
         return Bound(
-            pl.struct(**{name: item.expr for name, item in fields.items()}),
+            pl.struct(item.expr.alias(name) for name, item in fields.items()),
             pl.Struct({name: item.dtype for name, item in fields.items()}),
         )
 
@@ -328,7 +330,7 @@ class Binder:
 
     def _bind_anonymous(self, node: exp.Anonymous) -> Bound:
         name = node.name.upper()
-        if name in ("COALESCE",):
+        if name == "COALESCE":
             return self._coalesce(node)
         if name == "IF" and len(node.expressions) == 3:
             first, second, third = node.expressions

@@ -79,13 +79,13 @@ def values(planner: Planner, node: exp.Values) -> Relation:
     physical = [f"column_{place}" for place in range(width)]
     frame = pl.concat(
         [
-            pl.select(**{name: item.expr.cast(kind) for name, item, kind in zip(physical, row, columns, strict=True)})
+            pl.select(
+                [item.expr.cast(kind).alias(name) for name, item, kind in zip(physical, row, columns, strict=True)]
+            )
             for row in bound
         ]
     )
-    found = tuple(
-        Column(name, own, kind) for name, own, kind in zip(names, physical, columns, strict=True)
-    )
+    found = tuple(Column(name, own, kind) for name, own, kind in zip(names, physical, columns, strict=True))
     return Relation(constant_rows(frame), found)
 
 

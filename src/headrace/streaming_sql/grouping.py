@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +22,8 @@ from headrace.windows.aggregates import count
 from headrace.windows.assigners import SameWindow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.stream import Stream
     from headrace.streaming_sql.query import Planner
     from headrace.streaming_sql.selects import Select
@@ -45,11 +46,8 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 def calls_of(node: exp.Expr) -> list[exp.Expr]:
     """List the aggregate calls in an expression, with their FILTER, those of subqueries left out."""
-    found: list[exp.Expr] = []
-    for each in node.walk(prune=lambda inner: isinstance(inner, exp.Query) and inner is not node):
-        if is_aggregate(each):
-            found.append(each.parent if isinstance(each.parent, exp.Filter) else each)
-    return found
+    walked = node.walk(prune=lambda inner: isinstance(inner, exp.Query) and inner is not node)
+    return [each.parent if isinstance(each.parent, exp.Filter) else each for each in walked if is_aggregate(each)]
 
 
 def is_grouped(node: exp.Select) -> bool:
@@ -79,7 +77,7 @@ def grouped(select: Select) -> Select:
     _read_items(plan, node.args.get("group"))
     plan.select = select.with_relation(plan.relation)
     conditions = [node.args["having"].this] if node.args.get("having") else []
-    wanted: list[exp.Expr] = [item for item in (*node.expressions, *conditions)]
+    wanted: list[exp.Expr] = [*node.expressions, *conditions]
     if node.args.get("order"):
         wanted += node.args["order"].expressions
     calls = _calls(plan, wanted)
@@ -115,8 +113,10 @@ def _read_items(plan: _Plan, group: exp.Group | None) -> None:
     for rollup in group.args.get("rollup") or []:
         parts = [_names(plan, each) for each in rollup.expressions]
         sets.append([tuple(itertools.chain(*parts[:size])) for size in range(len(parts), -1, -1)])
-    for grouping_sets in group.args.get("grouping_sets") or []:
-        sets.append([_names(plan, each) for each in grouping_sets.expressions])
+    sets += [
+        [_names(plan, each) for each in grouping_sets.expressions]
+        for grouping_sets in group.args.get("grouping_sets") or []
+    ]
     plan.sets = [tuple(dict.fromkeys(itertools.chain(*chosen))) for chosen in itertools.product(*sets)]
     if len(plan.sets) > 64:
         raise plan.select.planner.error(group, f"{len(plan.sets)} grouping sets", hint="64 at most.")
@@ -210,7 +210,9 @@ def _bound_call(plan: _Plan, node: exp.Expr, known: dict[str, str]) -> _Call:
     call = node.this if isinstance(node, exp.Filter) else node
     inner = [each for argument in call.expressions for each in calls_of(argument)]
     if inner:
-        raise select.planner.error(inner[0], "an aggregate of an aggregate", hint="Compute the inner one in a query in FROM.")
+        raise select.planner.error(
+            inner[0], "an aggregate of an aggregate", hint="Compute the inner one in a query in FROM."
+        )
     if any(True for _ in call.find_all(exp.Query)):
         raise select.planner.error(call, "a query in an aggregate", hint="Join it in FROM.")
     binder = select.binder
@@ -285,7 +287,7 @@ def _in_windows(plan: _Plan, keys: Keys, aggregates: dict[str, Aggregate]) -> St
         assigner = relation.assigner
     from headrace.streaming_sql.steps import keyed
 
-    return keyed(stream, keys.names).window(assigner).aggregate(**counted)
+    return keyed(stream, keys.names).window(assigner).aggregate(on_error="fail", keep_for=None, **counted)
 
 
 def _named_as(stream: Stream, wanted: dict[str, str]) -> Stream:
@@ -412,7 +414,11 @@ def session_rows(planner: Planner, relation: Relation) -> Relation:
     from headrace.streaming_sql.steps import keyed
 
     listed = RowList(tuple(dict.fromkeys([*own, EVENT_TIME])), ())
-    ended = keyed(keys.stream, keys.names).window(relation.assigner).aggregate(**{rows: listed})
+    ended = (
+        keyed(keys.stream, keys.names)
+        .window(relation.assigner)
+        .aggregate(on_error="fail", keep_for=None, **{rows: listed})
+    )
     return row_lists_taken_apart(relation, ended, rows)
 
 

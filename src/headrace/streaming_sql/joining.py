@@ -18,6 +18,8 @@ from headrace.engine.operator import EVENT_TIME, WINDOW_END, WINDOW_START
 from headrace.joins import kinds
 from headrace.streaming_sql import from_clause, window_tables
 from headrace.streaming_sql.expressions import Binder
+from headrace.streaming_sql.functions import ArgumentError
+from headrace.streaming_sql.operators import comparable
 from headrace.streaming_sql.relation import Column, Relation, fresh_names
 from headrace.streaming_sql.scope import Scope
 from headrace.streaming_sql.steps import ALL_ROWS, added, needs_text, projected, text_key, unkeyed
@@ -252,9 +254,7 @@ def _both_null(nulls: exp.And, equal: exp.EQ) -> bool:
     return tested in (sides, sides[::-1])
 
 
-def _sided(
-    one: exp.Expr, other: exp.Expr, left: Scope, right: Scope
-) -> tuple[exp.Expr, exp.Expr] | None:
+def _sided(one: exp.Expr, other: exp.Expr, left: Scope, right: Scope) -> tuple[exp.Expr, exp.Expr] | None:
     """Tell which of two expressions is of the left side and which of the right; None if it is not one of each."""
     if any(True for each in (one, other) for _ in each.find_all(exp.Query)):
         return None
@@ -325,12 +325,10 @@ class _Sides:
             bound = self.bind(one, "left"), self.bind(other, "right")
             merged = common(each.dtype for each in bound)
             if merged is None:
-                from headrace.streaming_sql.operators import comparable
-
                 try:
                     comparable(*bound, "=")
-                except Exception as problem:
-                    raise self.planner.error(one, str(problem)) from None
+                except ArgumentError as problem:
+                    raise self.planner.error(one, problem.message, hint=problem.hint) from None
                 self._conditions.append(self._condition(exp.EQ(this=one, expression=other)))
                 continue
             names = []
@@ -439,9 +437,7 @@ def _table_join(planner: Planner, node: exp.Expr, sides: _Sides, parts: _Parts, 
     return sides.result(stream, how)
 
 
-def _as_of(
-    planner: Planner, node: exp.Expr, sides: _Sides, parts: _Parts, how: str, version: exp.Expr
-) -> Relation:
+def _as_of(planner: Planner, node: exp.Expr, sides: _Sides, parts: _Parts, how: str, version: exp.Expr) -> Relation:
     moment = version.expression if isinstance(version, exp.Version) else None
     if not isinstance(moment, exp.Column):
         raise planner.error(node, "FOR SYSTEM_TIME AS OF takes the time of the left side")
@@ -485,9 +481,7 @@ def _versions(planner: Planner, node: exp.Expr, sides: _Sides) -> Table:
     return Table(stream, tuple(names[key] for key in source.key), versioned=True, retention=source.retention)
 
 
-def unnested(
-    planner: Planner, relation: Relation, node: exp.Expr, how: str, join: exp.Expr | None = None
-) -> Relation:
+def unnested(planner: Planner, relation: Relation, node: exp.Expr, how: str, join: exp.Expr | None = None) -> Relation:
     """Give each element of an array or a map a row."""
     from headrace.streaming_sql.selects import materialized
 

@@ -29,51 +29,157 @@ def add_nested_functions(table: Table) -> None:
 def _arrays(table: Table) -> None:
     group = "arrays and maps"
     array = "ARRAY[3, 1, 3]"
-    table.add("CARDINALITY(array)", group, "How many elements.", (f"CARDINALITY({array})", "3"), BIGINT,
-              lambda a: a[0].expr.list.len().cast(BIGINT), "array")  # fmt: skip
-    table.add("ELEMENT(array)", group, "The only element; null of an empty array.", ("ELEMENT(ARRAY[7])", "7"),
-              element_type, lambda a: a[0].expr.list.first(), "array")  # fmt: skip
-    table.add("ARRAY_CONTAINS(array, value)", group, "Whether an element equals a value.",
-              (f"ARRAY_CONTAINS({array}, 1)", "True"), BOOLEAN, lambda a: a[0].expr.list.contains(a[1].expr),
-              "array", "any")  # fmt: skip
-    table.add("ARRAY_DISTINCT(array)", group, "Each element once.", (f"ARRAY_DISTINCT({array})", "[3, 1]"), first_type,
-              lambda a: a[0].expr.list.unique(maintain_order=True), "array")  # fmt: skip
-    table.add("ARRAY_SORT(array)", group, "In ascending order, nulls last.", (f"ARRAY_SORT({array})", "[1, 3, 3]"),
-              first_type, lambda a: a[0].expr.list.sort(nulls_last=True), "array")  # fmt: skip
-    table.add("ARRAY_REVERSE(array)", group, "From the end to the beginning.", (f"ARRAY_REVERSE({array})", "[3, 1, 3]"),
-              first_type, lambda a: a[0].expr.list.reverse(), "array")  # fmt: skip
-    table.add("ARRAY_MAX(array)", group, "The largest element.", (f"ARRAY_MAX({array})", "3"), element_type,
-              lambda a: a[0].expr.list.max(), "array")  # fmt: skip
-    table.add("ARRAY_MIN(array)", group, "The smallest element.", (f"ARRAY_MIN({array})", "1"), element_type,
-              lambda a: a[0].expr.list.min(), "array")  # fmt: skip
-    table.add("ARRAY_JOIN(array, between)", group, "As a text.", ("ARRAY_JOIN(ARRAY['a', 'b'], '-')", "'a-b'"), STRING,
-              lambda a: a[0].expr.cast(pl.List(STRING)).list.join(a[1].expr, ignore_nulls=True),
-              "array", "text")  # fmt: skip
-    table.add("ARRAY_SLICE(array, start, end)", group, "The elements from start to end, counted from 1.",
-              (f"ARRAY_SLICE({array}, 1, 2)", "[3, 1]"), first_type,
-              lambda a: a[0].expr.list.slice(a[1].expr - 1, a[2].expr - a[1].expr + 1), "array", "integer")  # fmt: skip
+    table.add(
+        "CARDINALITY(array)",
+        group,
+        "How many elements.",
+        (f"CARDINALITY({array})", "3"),
+        BIGINT,
+        lambda a: a[0].expr.list.len().cast(BIGINT),
+        "array",
+    )
+    table.add(
+        "ELEMENT(array)",
+        group,
+        "The only element; null of an empty array.",
+        ("ELEMENT(ARRAY[7])", "7"),
+        element_type,
+        lambda a: a[0].expr.list.first(),
+        "array",
+    )
+    table.add(
+        "ARRAY_CONTAINS(array, value)",
+        group,
+        "Whether an element equals a value.",
+        (f"ARRAY_CONTAINS({array}, 1)", "True"),
+        BOOLEAN,
+        lambda a: a[0].expr.list.contains(a[1].expr),
+        "array",
+        "any",
+    )
+    table.add(
+        "ARRAY_DISTINCT(array)",
+        group,
+        "Each element once.",
+        (f"ARRAY_DISTINCT({array})", "[3, 1]"),
+        first_type,
+        lambda a: a[0].expr.list.unique(maintain_order=True),
+        "array",
+    )
+    table.add(
+        "ARRAY_SORT(array)",
+        group,
+        "In ascending order, nulls last.",
+        (f"ARRAY_SORT({array})", "[1, 3, 3]"),
+        first_type,
+        lambda a: a[0].expr.list.sort(nulls_last=True),
+        "array",
+    )
+    table.add(
+        "ARRAY_REVERSE(array)",
+        group,
+        "From the end to the beginning.",
+        (f"ARRAY_REVERSE({array})", "[3, 1, 3]"),
+        first_type,
+        lambda a: a[0].expr.list.reverse(),
+        "array",
+    )
+    table.add(
+        "ARRAY_MAX(array)",
+        group,
+        "The largest element.",
+        (f"ARRAY_MAX({array})", "3"),
+        element_type,
+        lambda a: a[0].expr.list.max(),
+        "array",
+    )
+    table.add(
+        "ARRAY_MIN(array)",
+        group,
+        "The smallest element.",
+        (f"ARRAY_MIN({array})", "1"),
+        element_type,
+        lambda a: a[0].expr.list.min(),
+        "array",
+    )
+    table.add(
+        "ARRAY_JOIN(array, between)",
+        group,
+        "As a text.",
+        ("ARRAY_JOIN(ARRAY['a', 'b'], '-')", "'a-b'"),
+        STRING,
+        lambda a: a[0].expr.cast(pl.List(STRING)).list.join(a[1].expr, ignore_nulls=True),
+        "array",
+        "text",
+    )
+    table.add(
+        "ARRAY_SLICE(array, start, end)",
+        group,
+        "The elements from start to end, counted from 1.",
+        (f"ARRAY_SLICE({array}, 1, 2)", "[3, 1]"),
+        first_type,
+        lambda a: a[0].expr.list.slice(a[1].expr - 1, a[2].expr - a[1].expr + 1),
+        "array",
+        "integer",
+    )
 
 
 def _maps(table: Table) -> None:
     group = "arrays and maps"
     made = "MAP['a', 1, 'b', 2]"
-    table.add("MAP_KEYS(map)", group, "The keys.", (f"MAP_KEYS({made})", "['a', 'b']"), _side("key"), _taken("key"),
-              "array")  # fmt: skip
-    table.add("MAP_VALUES(map)", group, "The values.", (f"MAP_VALUES({made})", "[1, 2]"), _side("value"),
-              _taken("value"), "array")  # fmt: skip
+    table.add(
+        "MAP_KEYS(map)", group, "The keys.", (f"MAP_KEYS({made})", "['a', 'b']"), _side("key"), _taken("key"), "array"
+    )
+    table.add(
+        "MAP_VALUES(map)",
+        group,
+        "The values.",
+        (f"MAP_VALUES({made})", "[1, 2]"),
+        _side("value"),
+        _taken("value"),
+        "array",
+    )
 
 
 def _json(table: Table) -> None:
     group = "JSON"
     document = """'{"stop": {"name": "Arabia"}, "lines": [6, 8]}'"""
-    table.add("JSON_VALUE(text, path)", group, "A scalar in a JSON document, as a text; null if it is not there.",
-              (f"JSON_VALUE({document}, '$.stop.name')", "'Arabia'"), STRING, _json_value(nested=False), "text")  # fmt: skip
-    table.add("JSON_QUERY(text, path)", group, "An object or array in a JSON document, as JSON.",
-              (f"JSON_QUERY({document}, '$.lines')", "'[6, 8]'"), STRING, _json_value(nested=True), "text")  # fmt: skip
-    table.add("JSON_EXISTS(text, path)", group, "Whether a JSON document has something there.",
-              (f"JSON_EXISTS({document}, '$.stop.zone')", "False"), BOOLEAN, _json_exists, "text")  # fmt: skip
-    table.add("IS_JSON(text)", group, "Whether it is a JSON document.", ("IS_JSON('[1]')", "True"), BOOLEAN,
-              lambda a: _documents(a[0].expr, BOOLEAN, lambda found, known: known), "text")  # fmt: skip
+    table.add(
+        "JSON_VALUE(text, path)",
+        group,
+        "A scalar in a JSON document, as a text; null if it is not there.",
+        (f"JSON_VALUE({document}, '$.stop.name')", "'Arabia'"),
+        STRING,
+        _json_value(nested=False),
+        "text",
+    )
+    table.add(
+        "JSON_QUERY(text, path)",
+        group,
+        "An object or array in a JSON document, as JSON.",
+        (f"JSON_QUERY({document}, '$.lines')", "'[6, 8]'"),
+        STRING,
+        _json_value(nested=True),
+        "text",
+    )
+    table.add(
+        "JSON_EXISTS(text, path)",
+        group,
+        "Whether a JSON document has something there.",
+        (f"JSON_EXISTS({document}, '$.stop.zone')", "False"),
+        BOOLEAN,
+        _json_exists,
+        "text",
+    )
+    table.add(
+        "IS_JSON(text)",
+        group,
+        "Whether it is a JSON document.",
+        ("IS_JSON('[1]')", "True"),
+        BOOLEAN,
+        lambda a: _documents(a[0].expr, BOOLEAN, lambda _, known: known),
+        "text",
+    )
 
 
 def _side(which: str) -> Callable[[Sequence[Bound]], DataType]:
@@ -124,8 +230,8 @@ def _read(value: str, read: Callable[[Any, bool], Any]) -> Any:
     try:
         document = json.loads(value)
     except (ValueError, RecursionError):
-        return read(None, False)  # noqa: FBT003
-    return read(document, True)  # noqa: FBT003
+        return read(None, False)
+    return read(document, True)
 
 
 _ABSENT: Final = object()
@@ -133,9 +239,9 @@ _ABSENT: Final = object()
 
 def _found(document: Any, steps: Sequence[str | int]) -> Any:
     for step in steps:
-        if isinstance(step, str) and isinstance(document, dict) and step in document:
-            document = document[step]
-        elif isinstance(step, int) and isinstance(document, list) and step < len(document):
+        if (isinstance(step, str) and isinstance(document, dict) and step in document) or (
+            isinstance(step, int) and isinstance(document, list) and step < len(document)
+        ):
             document = document[step]
         else:
             return _ABSENT
@@ -146,7 +252,7 @@ def _json_value(*, nested: bool) -> Callable[[Sequence[Bound]], pl.Expr]:
     def build(arguments: Sequence[Bound]) -> pl.Expr:
         steps = path_of(arguments[1])
 
-        def read(document: Any, known: bool) -> Any:  # noqa: FBT001
+        def read(document: Any, known: bool) -> Any:
             value = _found(document, steps) if known else _ABSENT
             if value is _ABSENT or value is None or isinstance(value, dict | list) != nested:
                 return None

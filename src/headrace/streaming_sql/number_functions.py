@@ -27,43 +27,122 @@ def add_number_functions(table: Table) -> None:
 def _rounding(table: Table) -> None:
     group = "numbers"
     table.add("ABS(n)", group, "The value without its sign.", ("ABS(-3)", "3"), number_type, _abs, "number")
+    table.add("SIGN(n)", group, "-1, 0 or 1.", ("SIGN(-3)", "-1"), number_type, lambda a: a[0].expr.sign(), "number")
     table.add(
-        "SIGN(n)", group, "-1, 0 or 1.", ("SIGN(-3)", "-1"), number_type, lambda a: a[0].expr.sign(), "number"
+        "CEIL(n)",
+        group,
+        "The next whole number up.",
+        ("CEIL(1.2E0)", "2.0"),
+        number_type,
+        lambda a: _whole(a, lambda e: e.ceil()),
+        "number",
+        aliases=("CEILING",),
     )
-    table.add("CEIL(n)", group, "The next whole number up.", ("CEIL(1.2E0)", "2.0"), number_type,
-              lambda a: _whole(a, lambda e: e.ceil()), "number", aliases=("CEILING",))  # fmt: skip
-    table.add("FLOOR(n)", group, "The next whole number down.", ("FLOOR(1.8E0)", "1.0"), number_type,
-              lambda a: _whole(a, lambda e: e.floor()), "number")  # fmt: skip
     table.add(
-        "ROUND(n, digits)", group, "Rounds half away from zero.", ("ROUND(2.345E0, 2)", "2.35"), number_type,
-        by_value_of_first("round"), "number", "integer", optional=1,
-    )  # fmt: skip
+        "FLOOR(n)",
+        group,
+        "The next whole number down.",
+        ("FLOOR(1.8E0)", "1.0"),
+        number_type,
+        lambda a: _whole(a, lambda e: e.floor()),
+        "number",
+    )
     table.add(
-        "TRUNCATE(n, digits)", group, "Cuts digits off.", ("TRUNCATE(2.349E0, 2)", "2.34"), number_type,
-        by_value_of_first("truncate"), "number", "integer", optional=1, aliases=("TRUNC",),
-    )  # fmt: skip
+        "ROUND(n, digits)",
+        group,
+        "Rounds half away from zero.",
+        ("ROUND(2.345E0, 2)", "2.35"),
+        number_type,
+        by_value_of_first("round"),
+        "number",
+        "integer",
+        optional=1,
+    )
     table.add(
-        "MOD(n, m)", group, "The remainder of a division, with the sign of n; null where m is 0.", ("MOD(7, 3)", "1"),
-        common_type, modulo, "number",
-    )  # fmt: skip
+        "TRUNCATE(n, digits)",
+        group,
+        "Cuts digits off.",
+        ("TRUNCATE(2.349E0, 2)", "2.34"),
+        number_type,
+        by_value_of_first("truncate"),
+        "number",
+        "integer",
+        optional=1,
+        aliases=("TRUNC",),
+    )
+    table.add(
+        "MOD(n, m)",
+        group,
+        "The remainder of a division, with the sign of n; null where m is 0.",
+        ("MOD(7, 3)", "1"),
+        common_type,
+        modulo,
+        "number",
+    )
 
 
 def _logarithms(table: Table) -> None:
     group = "numbers"
-    table.add("SQRT(n)", group, "The square root; NaN of a negative number.", ("SQRT(9)", "3.0"), DOUBLE,
-              lambda a: _double(a[0]).sqrt(), "number")  # fmt: skip
+    table.add(
+        "SQRT(n)",
+        group,
+        "The square root; NaN of a negative number.",
+        ("SQRT(9)", "3.0"),
+        DOUBLE,
+        lambda a: _double(a[0]).sqrt(),
+        "number",
+    )
     table.add("CBRT(n)", group, "The cube root.", ("CBRT(27)", "3.0"), DOUBLE, lambda a: _double(a[0]).cbrt(), "number")
-    table.add("POWER(n, m)", group, "n to the power of m.", ("POWER(2, 10)", "1024.0"), DOUBLE,
-              lambda a: _double(a[0]).pow(_double(a[1])), "number", aliases=("POW",))  # fmt: skip
-    table.add("EXP(n)", group, "e to the power of n.", ("EXP(0)", "1.0"), DOUBLE, lambda a: _double(a[0]).exp(), "number")
-    table.add("LN(n)", group, "The natural logarithm; null where n is not above 0.", ("LN(1)", "0.0"), DOUBLE,
-              lambda a: _positive(a[0]).log(), "number")  # fmt: skip
-    table.add("LOG10(n)", group, "The logarithm to base 10.", ("LOG10(100)", "2.0"), DOUBLE,
-              lambda a: _positive(a[0]).log10(), "number")  # fmt: skip
-    table.add("LOG2(n)", group, "The logarithm to base 2.", ("LOG2(8)", "3.0"), DOUBLE,
-              lambda a: _positive(a[0]).log(2.0), "number")  # fmt: skip
-    table.add("LOG(base, n)", group, "The logarithm to a base; of one argument, the natural one.", ("LOG(2, 8)", "3.0"),
-              DOUBLE, _log, "number", optional=1)  # fmt: skip
+    table.add(
+        "POWER(n, m)",
+        group,
+        "n to the power of m.",
+        ("POWER(2, 10)", "1024.0"),
+        DOUBLE,
+        lambda a: _double(a[0]).pow(_double(a[1])),
+        "number",
+        aliases=("POW",),
+    )
+    table.add(
+        "EXP(n)", group, "e to the power of n.", ("EXP(0)", "1.0"), DOUBLE, lambda a: _double(a[0]).exp(), "number"
+    )
+    table.add(
+        "LN(n)",
+        group,
+        "The natural logarithm; null where n is not above 0.",
+        ("LN(1)", "0.0"),
+        DOUBLE,
+        lambda a: _positive(a[0]).log(),
+        "number",
+    )
+    table.add(
+        "LOG10(n)",
+        group,
+        "The logarithm to base 10.",
+        ("LOG10(100)", "2.0"),
+        DOUBLE,
+        lambda a: _positive(a[0]).log10(),
+        "number",
+    )
+    table.add(
+        "LOG2(n)",
+        group,
+        "The logarithm to base 2.",
+        ("LOG2(8)", "3.0"),
+        DOUBLE,
+        lambda a: _positive(a[0]).log(2.0),
+        "number",
+    )
+    table.add(
+        "LOG(base, n)",
+        group,
+        "The logarithm to a base; of one argument, the natural one.",
+        ("LOG(2, 8)", "3.0"),
+        DOUBLE,
+        _log,
+        "number",
+        optional=1,
+    )
 
 
 def _trigonometry(table: Table) -> None:
@@ -81,18 +160,48 @@ def _trigonometry(table: Table) -> None:
     }
     for name, (does, gives, make) in simple.items():
         table.add(f"{name}(n)", group, does, (f"{name}(0)", gives), DOUBLE, _of_double(make), "number")
-    table.add("ATAN2(y, x)", group, "The angle of a point.", ("ATAN2(0, 1)", "0.0"), DOUBLE,
-              lambda a: pl.arctan2(_double(a[0]), _double(a[1])), "number")  # fmt: skip
+    table.add(
+        "ATAN2(y, x)",
+        group,
+        "The angle of a point.",
+        ("ATAN2(0, 1)", "0.0"),
+        DOUBLE,
+        lambda a: pl.arctan2(_double(a[0]), _double(a[1])),
+        "number",
+    )
 
 
 def _choices(table: Table) -> None:
     group = "conditions"
-    table.add("GREATEST(a, b, ...)", group, "The largest; null if one is null.", ("GREATEST(1, 3, 2)", "3"),
-              common_type, lambda a: _extreme(a, largest=True), any_number=True, optional=2)  # fmt: skip
-    table.add("LEAST(a, b, ...)", group, "The smallest; null if one is null.", ("LEAST(1, 3, 2)", "1"),
-              common_type, lambda a: _extreme(a, largest=False), any_number=True, optional=2)  # fmt: skip
-    table.add("IFNULL(a, b)", group, "a, or b where a is null.", ("IFNULL(NULL, 2)", "2"), common_type,
-              lambda a: pl.coalesce(_fitted(a)), aliases=("NVL",))  # fmt: skip
+    table.add(
+        "GREATEST(a, b, ...)",
+        group,
+        "The largest; null if one is null.",
+        ("GREATEST(1, 3, 2)", "3"),
+        common_type,
+        lambda a: _extreme(a, largest=True),
+        any_number=True,
+        optional=2,
+    )
+    table.add(
+        "LEAST(a, b, ...)",
+        group,
+        "The smallest; null if one is null.",
+        ("LEAST(1, 3, 2)", "1"),
+        common_type,
+        lambda a: _extreme(a, largest=False),
+        any_number=True,
+        optional=2,
+    )
+    table.add(
+        "IFNULL(a, b)",
+        group,
+        "a, or b where a is null.",
+        ("IFNULL(NULL, 2)", "2"),
+        common_type,
+        lambda a: pl.coalesce(_fitted(a)),
+        aliases=("NVL",),
+    )
     table.add("NULLIF(a, b)", group, "Null where a equals b, else a.", ("NULLIF(1, 1)", "None"), first_type, _null_if)
 
 

@@ -77,7 +77,9 @@ class OrderedOverOperator:
             return Outcome(keys=held.rows)
         start = held.beside.get("arrived", 0)
         held.beside["arrived"] = start + turn.rows.height
-        back = pl.col(IS_RETRACTION).fill_null(value=False) if IS_RETRACTION in turn.rows.columns else pl.lit(value=False)
+        back = (
+            pl.col(IS_RETRACTION).fill_null(value=False) if IS_RETRACTION in turn.rows.columns else pl.lit(value=False)
+        )
         fresh = turn.rows.select(
             *self.columns, pl.int_range(start, start + pl.len(), dtype=pl.Int64).alias(_ARRIVED), back.alias(_BACK)
         )
@@ -104,7 +106,9 @@ class OrderedOverOperator:
             return rows
         own = [name for name in self.columns if name != EVENT_TIME]
         rows = rows.with_columns(pl.col(_ARRIVED).rank("ordinal").over([*own, _BACK]).alias(_COPY))
-        counted = rows.with_columns(pl.col(_BACK).sum().over(own).alias("#gone"), (~pl.col(_BACK)).sum().over(own).alias("#there"))
+        counted = rows.with_columns(
+            pl.col(_BACK).sum().over(own).alias("#gone"), (~pl.col(_BACK)).sum().over(own).alias("#there")
+        )
         kept = counted.filter(~pl.col(_BACK) & (pl.col(_COPY) <= pl.col("#there").cast(pl.Int64) - pl.col("#gone")))
         return kept.drop(_COPY, "#gone", "#there")
 

@@ -95,7 +95,7 @@ class _Window:
         self.order = self._order(over)
 
     def _partition(self, over: exp.Window) -> tuple[str, ...]:
-        names = []
+        names: list[str] = []
         for item in over.args.get("partition_by") or []:
             role = self._role(item)
             if role is not None and not role.physical and role.role.startswith("window"):
@@ -160,9 +160,10 @@ def _put_off(select: Select, text: str, over: exp.Window) -> Select:
         by_time=order.by_time,
         last_first=order.last_first,
     )
-    relation = replace(window.relation, ranking=ranking, columns=(*window.relation.columns, replace(column, shown=False)))
-    result = select.with_relation(relation, {text: column})
-    return result
+    relation = replace(
+        window.relation, ranking=ranking, columns=(*window.relation.columns, replace(column, shown=False))
+    )
+    return select.with_relation(relation, {text: column})
 
 
 def _computed(select: Select, group: Sequence[tuple[str, exp.Window]]) -> Select:
@@ -256,9 +257,7 @@ def _frame(select: Select, over: exp.Window, order: _Order) -> tuple[frames.Fram
     return frames.Frame("range", distance), "" if order.by_time else order.columns[0][0]
 
 
-def _functions(
-    select: Select, over: exp.Window, taken: Sequence[str]
-) -> tuple[dict[str, Any], pl.Expr, pl.DataType]:
+def _functions(select: Select, over: exp.Window, taken: Sequence[str]) -> tuple[dict[str, Any], pl.Expr, pl.DataType]:
     """Make one function of a window: its columns, and how its value is read from them."""
     name = _name(over)
     error = select.planner.error
@@ -311,5 +310,3 @@ def _neighbour(
         raise select.planner.error(over, f"the default of {name} must be a constant")
     make = frames.lag if name == "LAG" else frames.lead
     return {own: make(value.expr, places, default=default)}, pl.col(own), value.dtype
-
-

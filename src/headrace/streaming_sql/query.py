@@ -18,7 +18,6 @@ from headrace.streaming_sql import from_clause, selects, set_operations
 from headrace.streaming_sql.dialect import parse_query
 from headrace.streaming_sql.errors import QueryError, error_at, similar
 from headrace.streaming_sql.relation import HIDDEN, relation_of
-from headrace.streaming_sql.scope import Scope
 from headrace.streaming_sql.steps import projected
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.stream import Stream
     from headrace.streaming_sql.functions import ScalarFunction
     from headrace.streaming_sql.relation import Relation
+    from headrace.streaming_sql.scope import Scope
 
 _log = logging.getLogger(__name__)
 #: Queries nested more deeply in one another are refused.

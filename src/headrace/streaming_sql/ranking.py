@@ -99,7 +99,9 @@ def ranked(planner: Planner, relation: Relation, node: exp.Expr) -> Relation:
         stream = table_steps.over(keyed(relation.stream, ranking.partition), numbered, frame)
         return _with_rank(relation, relation.with_stream(unkeyed(stream)), name)
     if not _in_window(relation):
-        planner.warn(ranking.node or node, f"{ranking.function} of all rows keeps them for ever; filter its first ranks")
+        planner.warn(
+            ranking.node or node, f"{ranking.function} of all rows keeps them for ever; filter its first ranks"
+        )
     return _top(planner, relation, None, with_rank=True)
 
 
@@ -163,11 +165,17 @@ def _top_of_windows(planner: Planner, relation: Relation, most: int | None) -> R
     stream = keys.stream
     if relation.assigner is None:
         moved = {WINDOW_START: pl.col(start.physical), WINDOW_END: pl.col(end.physical)}
-        stream = stream.with_columns(**{name: value for name, value in moved.items() if not value.meta.eq(pl.col(name))})
+        stream = stream.with_columns(
+            **{name: value for name, value in moved.items() if not value.meta.eq(pl.col(name))}
+        )
     names = tuple(dict.fromkeys([*own, *(name for name, _ in ranking.order), EVENT_TIME]))
     (rows,) = fresh_names(["rows"], stream.schema)
     listed = RowList(names, ranking.order or ((EVENT_TIME, ranking.last_first),), most, ranking.function.lower())
-    ended = keyed(stream, keys.names).window(relation.assigner or SameWindow()).aggregate(**{rows: listed})
+    ended = (
+        keyed(stream, keys.names)
+        .window(relation.assigner or SameWindow())
+        .aggregate(on_error="fail", keep_for=None, **{rows: listed})
+    )
     (rank,) = fresh_names(["rank"], [*own, rows])
     plain = replace(relation, ranking=None)
     result = grouping.row_lists_taken_apart(plain, ended, rows, rank)
@@ -270,9 +278,7 @@ def _order_column(
     raise planner.error(inner, "ORDER BY names what SELECT does not have", hint="Add it to SELECT.")
 
 
-def _sorted(
-    planner: Planner, node: exp.Expr, relation: Relation, columns: Sequence[tuple[Column, bool]]
-) -> Relation:
+def _sorted(planner: Planner, node: exp.Expr, relation: Relation, columns: Sequence[tuple[Column, bool]]) -> Relation:
     """Let rows leave in the order of time; any other order needs the end of the rows."""
     first, down = columns[0]
     by_time = first.role in ("rowtime", "proctime", "window_time") or first.physical == EVENT_TIME

@@ -196,5 +196,3 @@ def fresh_names(wanted: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
         used.add(each)
         found.append(each)
     return found
-
-

@@ -95,7 +95,9 @@ class Scope:
                 self.text,
                 node,
                 f"column {name!r} is ambiguous",
-                hint=f"Write {' or '.join(tables)}." if len(tables) > 1 else "Give the columns different names with AS.",
+                hint=f"Write {' or '.join(tables)}."
+                if len(tables) > 1
+                else "Give the columns different names with AS.",
             )
         return found[0] if found else None
 

@@ -91,9 +91,7 @@ class Select:
     @property
     def binder(self) -> Binder:
         """Binds expressions over the rows so far."""
-        return Binder(
-            self.planner.text, self._resolve, functions=self.planner.functions, replaced=self._replaced
-        )
+        return Binder(self.planner.text, self._resolve, functions=self.planner.functions, replaced=self._replaced)
 
     def with_relation(self, relation: Relation, computed: dict[str, Column] | None = None) -> Select:
         """Go on with other rows."""
@@ -182,10 +180,14 @@ def filtered_rows(
 def _refuse_aggregates(planner: Planner, condition: exp.Expr) -> None:
     for each in condition.walk(prune=lambda inner: isinstance(inner, exp.Query)):
         if grouping.is_aggregate(each):
-            raise planner.error(each, f"the aggregate {each.sql()} in WHERE", hint="Conditions on groups are in HAVING.")
+            raise planner.error(
+                each, f"the aggregate {each.sql()} in WHERE", hint="Conditions on groups are in HAVING."
+            )
         if isinstance(each, exp.Window):
             raise planner.error(
-                each, "a window function in WHERE", hint="Compute it in a query in FROM, and filter in the query around."
+                each,
+                "a window function in WHERE",
+                hint="Compute it in a query in FROM, and filter in the query around.",
             )
 
 
@@ -193,7 +195,9 @@ def _names_window(node: exp.Expr, relation: Relation) -> bool:
     """Tell whether an expression reads a window column that rows do not have yet."""
     if relation.assigner is None:
         return False
-    names = {column.name.lower() for column in relation.columns if column.role.startswith("window") and not column.physical}
+    names = {
+        column.name.lower() for column in relation.columns if column.role.startswith("window") and not column.physical
+    }
     return any(column.name.lower() in names for column in node.find_all(exp.Column))
 
 
@@ -243,9 +247,7 @@ def _projected(select: Select) -> Relation:
     typed = tuple(
         replace(column, dtype=stream.schema[column.physical]) if column.physical else column for column in columns
     )
-    return Relation(
-        stream, typed, assigner=relation.assigner, partition=relation.partition, ranking=relation.ranking
-    )
+    return Relation(stream, typed, assigner=relation.assigner, partition=relation.partition, ranking=relation.ranking)
 
 
 def _kept_for_later(relation: Relation) -> list[str]:
@@ -301,7 +303,9 @@ def _items(select: Select) -> list[tuple[str, Bound | None, Column | None]]:
             continue
         name = item.alias or _name_of(inner, place)
         column = _plain_column(select, inner)
-        if column is not None and (not column.physical and column.role in ("rank", "window_start", "window_end", "window_time")):
+        if column is not None and (
+            not column.physical and column.role in ("rank", "window_start", "window_end", "window_time")
+        ):
             items.append((name, None, column))
         else:
             items.append((name, binder.bind(inner), column))

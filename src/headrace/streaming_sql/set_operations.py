@@ -34,7 +34,7 @@ def plan_set_operation(planner: Planner, node: exp.SetOperation) -> Relation:
     return selects.ordered(planner, node, result)
 
 
-def _keeps_all(node: exp.SetOperation) -> bool:
+def _keeps_all(node: exp.Expr) -> bool:
     return node.args.get("distinct") is False
 
 
@@ -44,11 +44,7 @@ def _parts(node: exp.SetOperation) -> list[exp.Expr]:
         return [node.this, node.expression]
     parts: list[exp.Expr] = []
     each: exp.Expr = node
-    while (
-        each.key == "union"
-        and _keeps_all(each) == _keeps_all(node)
-        and (each is node or not _modified(each))
-    ):
+    while each.key == "union" and _keeps_all(each) == _keeps_all(node) and (each is node or not _modified(each)):
         parts.append(each.expression)
         each = each.this
     return [each, *reversed(parts)]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.streaming_sql import grouping, joining, window_tables
-from headrace.streaming_sql.relation import Relation
 from headrace.streaming_sql.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.streaming_sql.query import Planner
+    from headrace.streaming_sql.relation import Relation
     from headrace.streaming_sql.selects import Select
 
 _INNER = "inner query"
@@ -177,7 +177,9 @@ def scalars(select: Select, nodes: Sequence[exp.Expr]) -> tuple[Select, list[exp
     """Compute the queries in expressions that stand for a value; each is joined to every row."""
     for node in nodes:
         for each in node.walk(prune=lambda inner: isinstance(inner, exp.Query)):
-            if isinstance(each, exp.Subquery) and not isinstance(each.parent, exp.In | exp.Exists | exp.From | exp.Join):
+            if isinstance(each, exp.Subquery) and not isinstance(
+                each.parent, exp.In | exp.Exists | exp.From | exp.Join
+            ):
                 text = select.canonical(each)
                 if text not in select.computed:
                     select = _joined(select, each, text)
@@ -204,21 +206,17 @@ def _joined(select: Select, node: exp.Subquery, text: str) -> Select:
     place = len(relation.columns) + inner.columns.index(shown[0])
     column = joined.columns[place]
     columns = tuple(
-        replace(each, shown=each.shown and number < len(relation.columns))
-        for number, each in enumerate(joined.columns)
+        replace(each, shown=each.shown and number < len(relation.columns)) for number, each in enumerate(joined.columns)
     )
     moved = {old.physical: new.physical for old, new in zip(relation.columns, joined.columns, strict=False)}
     computed = {
         known: replace(each, physical=moved.get(each.physical, each.physical))
         for known, each in select.computed.items()
     }
-    result = select.with_relation(replace(joined, columns=columns), {**computed, text: column})
-    return result
+    return select.with_relation(replace(joined, columns=columns), {**computed, text: column})
 
 
 def _is_one_row(query: exp.Select) -> bool:
     if any(grouping.calls_of(item) for item in query.expressions):
         return True
     return query.args.get("from_") is None and query.args.get("from") is None
-
-

@@ -61,50 +61,145 @@ def add_time_functions(table: Table) -> None:
 def _parts(table: Table) -> None:
     group = "times"
     moment = "TIMESTAMP '2026-03-01 10:20:30'"
-    gives = {"YEAR": 2026, "QUARTER": 1, "MONTH": 3, "WEEK": 9, "DAYOFMONTH": 1, "DAYOFWEEK": 1, "DAYOFYEAR": 60,
-             "HOUR": 10, "MINUTE": 20, "SECOND": 30}  # fmt: skip
+    gives = {
+        "YEAR": 2026,
+        "QUARTER": 1,
+        "MONTH": 3,
+        "WEEK": 9,
+        "DAYOFMONTH": 1,
+        "DAYOFWEEK": 1,
+        "DAYOFYEAR": 60,
+        "HOUR": 10,
+        "MINUTE": 20,
+        "SECOND": 30,
+    }
     for name, value in gives.items():
         does = "The day of the week; 1 is Sunday." if name == "DAYOFWEEK" else f"The {name.lower()} of a time."
         table.add(f"{name}(time)", group, does, (f"{name}({moment})", str(value)), BIGINT, _field(name), "timestamp")
-    table.add("EXTRACT(unit FROM time)", group, "A part of a time; EPOCH is the seconds since 1970.",
-              (f"EXTRACT(MINUTE FROM {moment})", "20"), BIGINT, _extract)  # fmt: skip
+    table.add(
+        "EXTRACT(unit FROM time)",
+        group,
+        "A part of a time; EPOCH is the seconds since 1970.",
+        (f"EXTRACT(MINUTE FROM {moment})", "20"),
+        BIGINT,
+        _extract,
+    )
 
 
 def _steps(table: Table) -> None:
     group = "times"
     moment = "TIMESTAMP '2026-03-01 10:20:30'"
-    table.add("TIMESTAMPADD(unit, n, time)", group, "n units later.",
-              (f"DATE_FORMAT(TIMESTAMPADD(HOUR, 2, {moment}), 'HH:mm')", "'12:20'"), _added_type, _add,
-              "text", "number", "timestamp")  # fmt: skip
-    table.add("TIMESTAMPDIFF(unit, start, end)", group, "Whole units from start to end.",
-              (f"TIMESTAMPDIFF(MINUTE, {moment}, TIMESTAMP '2026-03-01 10:25:00')", "4"), BIGINT, _difference,
-              "text", "timestamp", "timestamp")  # fmt: skip
-    table.add("DATE_TRUNC(unit, time)", group, "The beginning of the unit that a time is in.",
-              (f"DATE_FORMAT(DATE_TRUNC('HOUR', {moment}), 'HH:mm')", "'10:00'"), lambda a: a[1].dtype, _truncated,
-              "text", "timestamp")  # fmt: skip
-    table.add("FLOOR_TIME(time, unit)", "", "FLOOR(time TO unit).", ("", ""), first_type,
-              lambda a: _truncated([a[1], a[0]]), "timestamp", "text")  # fmt: skip
+    table.add(
+        "TIMESTAMPADD(unit, n, time)",
+        group,
+        "n units later.",
+        (f"DATE_FORMAT(TIMESTAMPADD(HOUR, 2, {moment}), 'HH:mm')", "'12:20'"),
+        _added_type,
+        _add,
+        "text",
+        "number",
+        "timestamp",
+    )
+    table.add(
+        "TIMESTAMPDIFF(unit, start, end)",
+        group,
+        "Whole units from start to end.",
+        (f"TIMESTAMPDIFF(MINUTE, {moment}, TIMESTAMP '2026-03-01 10:25:00')", "4"),
+        BIGINT,
+        _difference,
+        "text",
+        "timestamp",
+        "timestamp",
+    )
+    table.add(
+        "DATE_TRUNC(unit, time)",
+        group,
+        "The beginning of the unit that a time is in.",
+        (f"DATE_FORMAT(DATE_TRUNC('HOUR', {moment}), 'HH:mm')", "'10:00'"),
+        lambda a: a[1].dtype,
+        _truncated,
+        "text",
+        "timestamp",
+    )
+    table.add(
+        "FLOOR_TIME(time, unit)",
+        "",
+        "FLOOR(time TO unit).",
+        ("", ""),
+        first_type,
+        lambda a: _truncated([a[1], a[0]]),
+        "timestamp",
+        "text",
+    )
     table.add("CEIL_TIME(time, unit)", "", "CEIL(time TO unit).", ("", ""), first_type, _ceiled, "timestamp", "text")
 
 
 def _texts(table: Table) -> None:
     group = "times"
     moment = "TIMESTAMP '2026-03-01 10:20:30'"
-    table.add("DATE_FORMAT(time, pattern)", group, "As a text; the pattern has the letters of Java, such as yyyy.",
-              (f"DATE_FORMAT({moment}, 'yyyy-MM-dd HH:mm')", "'2026-03-01 10:20'"), STRING, _formatted,
-              "timestamp or text", "text")  # fmt: skip
-    table.add("TO_TIMESTAMP(text, pattern)", group, "Read from a text; null if it is no time.",
-              ("YEAR(TO_TIMESTAMP('01/03/2026', 'dd/MM/yyyy'))", "2026"), TIMESTAMP, _to_timestamp,
-              "text", "text", optional=1)  # fmt: skip
-    table.add("TO_TIMESTAMP_LTZ(n, precision)", group, "From seconds (0) or milliseconds (3) since 1970.",
-              ("YEAR(TO_TIMESTAMP_LTZ(0, 3))", "1970"), TIMESTAMP, _from_number, "number", "integer",
-              optional=1)  # fmt: skip
-    table.add("TO_DATE(text, pattern)", group, "A date read from a text; null if it is none.",
-              ("YEAR(TO_DATE('2026-03-01'))", "2026"), DATE, _to_date, "text", "text", optional=1)  # fmt: skip
-    table.add("UNIX_TIMESTAMP(time)", group, "Seconds since 1970.", ("UNIX_TIMESTAMP('1970-01-01 00:01:00')", "60"),
-              BIGINT, lambda a: _moment(a[0]).dt.epoch("s"), "timestamp or text")  # fmt: skip
-    table.add("FROM_UNIXTIME(seconds, pattern)", group, "Seconds since 1970 as a text.",
-              ("FROM_UNIXTIME(60)", "'1970-01-01 00:01:00'"), STRING, _from_unix, "number", "text", optional=1)  # fmt: skip
+    table.add(
+        "DATE_FORMAT(time, pattern)",
+        group,
+        "As a text; the pattern has the letters of Java, such as yyyy.",
+        (f"DATE_FORMAT({moment}, 'yyyy-MM-dd HH:mm')", "'2026-03-01 10:20'"),
+        STRING,
+        _formatted,
+        "timestamp or text",
+        "text",
+    )
+    table.add(
+        "TO_TIMESTAMP(text, pattern)",
+        group,
+        "Read from a text; null if it is no time.",
+        ("YEAR(TO_TIMESTAMP('01/03/2026', 'dd/MM/yyyy'))", "2026"),
+        TIMESTAMP,
+        _to_timestamp,
+        "text",
+        "text",
+        optional=1,
+    )
+    table.add(
+        "TO_TIMESTAMP_LTZ(n, precision)",
+        group,
+        "From seconds (0) or milliseconds (3) since 1970.",
+        ("YEAR(TO_TIMESTAMP_LTZ(0, 3))", "1970"),
+        TIMESTAMP,
+        _from_number,
+        "number",
+        "integer",
+        optional=1,
+    )
+    table.add(
+        "TO_DATE(text, pattern)",
+        group,
+        "A date read from a text; null if it is none.",
+        ("YEAR(TO_DATE('2026-03-01'))", "2026"),
+        DATE,
+        _to_date,
+        "text",
+        "text",
+        optional=1,
+    )
+    table.add(
+        "UNIX_TIMESTAMP(time)",
+        group,
+        "Seconds since 1970.",
+        ("UNIX_TIMESTAMP('1970-01-01 00:01:00')", "60"),
+        BIGINT,
+        lambda a: _moment(a[0]).dt.epoch("s"),
+        "timestamp or text",
+    )
+    table.add(
+        "FROM_UNIXTIME(seconds, pattern)",
+        group,
+        "Seconds since 1970 as a text.",
+        ("FROM_UNIXTIME(60)", "'1970-01-01 00:01:00'"),
+        STRING,
+        _from_unix,
+        "number",
+        "text",
+        optional=1,
+    )
 
 
 def _moment(bound: Bound) -> pl.Expr:
@@ -228,5 +323,3 @@ def _from_number(arguments: Sequence[Bound]) -> pl.Expr:
 def _from_unix(arguments: Sequence[Bound]) -> pl.Expr:
     pattern = _pattern(arguments[1]) if len(arguments) > 1 else "%Y-%m-%d %H:%M:%S"
     return (arguments[0].expr.cast(BIGINT) * 1_000_000).cast(TIMESTAMP).dt.strftime(pattern)
-
-

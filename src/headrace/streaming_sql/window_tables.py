@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 from sqlglot import exp
@@ -53,13 +53,17 @@ def windowed(relation: Relation, assigner: Assigner, partition: tuple[str, ...] 
     """Say that rows belong to windows; they are put into them later."""
     columns = [replace(column, role="" if column.role.startswith("window") else column.role)
                for column in relation.columns]  # fmt: skip
-    for name in (WINDOW_START, WINDOW_END, "window_time"):
-        columns.append(Column(name, "", _INSTANT, role=name))  # type: ignore[arg-type] # the roles have these names
+    columns += [
+        Column(name, "", _INSTANT, role=name)  # type: ignore[arg-type] # the roles have these names
+        for name in (WINDOW_START, WINDOW_END, "window_time")
+    ]
     return Relation(relation.stream, tuple(columns), assigner, partition)
 
 
 def retimed(planner: Planner, relation: Relation, node: exp.Expr, scope: Scope, what: str) -> Relation:
     """Let a column be the time of the rows, where it is not yet."""
+    if not isinstance(node, exp.Column):
+        raise planner.error(node, f"{what} takes the name of a time column")
     column = scope.find(node).column
     if column.role in ("rowtime", "proctime", "window_time"):
         if column.role == "proctime" and relation.role("rowtime") is not None:
@@ -119,8 +123,7 @@ def _assigner(planner: Planner, node: exp.Expr, kind: str, given: dict[str, int]
         return assigners.sliding(size, every=step, offset=offset % step)
     if size % step:
         raise planner.error(node, "the size of CUMULATE must be a multiple of its step", hint=_FORMS[kind])
-    cumulative: Any = assigners.cumulative  # type: ignore[attr-defined]
-    return cumulative(size, step=step, offset=offset % size)  # type: ignore[no-any-return]
+    return assigners.cumulative(size, step=step, offset=offset % size)
 
 
 def _length(planner: Planner, node: exp.Expr) -> int:

@@ -97,7 +97,9 @@ def _unheard(caution: str) -> None:
 
 
 def _view(statement: str) -> tuple[str, str]:
-    found = re.match(r"\s*CREATE\s+(?:TEMPORARY\s+)?VIEW\s+(`[^`]+`|\S+)\s+AS\s+(.*)", statement, re.IGNORECASE | re.DOTALL)
+    found = re.match(
+        r"\s*CREATE\s+(?:TEMPORARY\s+)?VIEW\s+(`[^`]+`|\S+)\s+AS\s+(.*)", statement, re.IGNORECASE | re.DOTALL
+    )
     if found is None:
         raise HeadraceError(f"setup: {statement[:60]} is no CREATE VIEW")
     return found.group(1).strip("`"), found.group(2).rstrip("; \n")
@@ -281,7 +283,12 @@ class _Run:
     """
 
     def __init__(
-        self, case: Mapping[str, Any], tables: Sequence[_CaseTable], relation: Relation, feeding: Feeding, key_groups: int
+        self,
+        case: Mapping[str, Any],
+        tables: Sequence[_CaseTable],
+        relation: Relation,
+        feeding: Feeding,
+        key_groups: int,
     ) -> None:
         self._order = [(int(table), int(row)) for table, row in case.get("order") or []]
         self._tables = tables
@@ -335,9 +342,7 @@ class _Run:
 # What came out
 
 
-def _judged(
-    name: str, case: Mapping[str, Any], relation: Relation, rows: pl.DataFrame, *, revised: bool
-) -> CaseResult:
+def _judged(name: str, case: Mapping[str, Any], relation: Relation, rows: pl.DataFrame, *, revised: bool) -> CaseResult:
     kinds = [data_type(text) for _, text in case["expected_columns"]]
     shown = [column for column in relation.columns if column.shown]
     expected = [[value_of(value, kind) for value, kind in zip(row, kinds, strict=True)] for row in case["expected"]]
@@ -399,7 +404,8 @@ def _value(value: Any, kind: Any) -> Any:
 def _difference(expected: list[list[Any]], got: list[list[Any]], *, ordered: bool) -> str:
     if len(expected) != len(got):
         extra = _unmatched(got, expected)
-        return f"{len(got)} rows instead of {len(expected)}; not expected: {extra[:2]}; missing: {_unmatched(expected, got)[:2]}"
+        missing = _unmatched(expected, got)[:2]
+        return f"{len(got)} rows instead of {len(expected)}; not expected: {extra[:2]}; missing: {missing}"
     if ordered:
         for place, (wanted, row) in enumerate(zip(expected, got, strict=True)):
             if not _same(wanted, row):
