@@ -77,4 +77,4 @@ def test_the_kind_is_told_by_the_fields() -> None:
 def test_cases_of_other_engines() -> None:
     results = [run_case(case) for case in load(_FILE)]
 
-    assert [(result.name, result.reason) for result in results if result.status != "pass"] == []
+    assert [(result.id, result.reason) for result in results if result.status != "pass"] == []

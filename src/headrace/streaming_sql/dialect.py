@@ -1,8 +1,8 @@
 """Reading queries: a dialect of sqlglot with the forms of Flink, and clauses that no other dialect has.
 
 What is read beyond sqlglot: names in back-ticks; window functions in FROM, `TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), ..))`
-or `TUMBLE(t, ts, ...)`; MATCH_RECOGNIZE, whose clauses stay with `headrace.cep.sql`; EMIT, ALLOWED LATENESS behind a query;
-`LATE(view)` in FROM. Calls of functions stay calls with a name: which function is meant is decided in one place,
+or `TUMBLE(t, ts, ...)`; MATCH_RECOGNIZE, whose clauses stay with `headrace.cep.sql`; EMIT, ALLOWED LATENESS behind a
+query; `LATE(view)` in FROM. Calls of functions stay calls with a name: which function is meant is decided in one place,
 the table of functions, and not by the parser.
 """
 

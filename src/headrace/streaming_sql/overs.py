@@ -280,8 +280,8 @@ def _functions(select: Select, over: exp.Window, taken: Sequence[str]) -> tuple[
         edge = frames.last_value(bound.expr) if name == "LAST_VALUE" else frames.first_value(bound.expr)
         return {own: edge}, pl.col(own), bound.dtype
     if name not in AGGREGATES:
-        raise error(over, f"{name} OVER is not supported",
-                    hint="Known are aggregates, ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, FIRST_VALUE, LAST_VALUE.")  # fmt: skip
+        known = "aggregates, ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, FIRST_VALUE and LAST_VALUE"
+        raise error(over, f"{name} OVER is not supported", hint=f"Known are {known}.")
     is_distinct = bool(arguments) and isinstance(arguments[0], exp.Distinct)
     if is_distinct:
         arguments = [*arguments[0].expressions, *arguments[1:]]

@@ -195,7 +195,7 @@ def ordered(planner: Planner, node: exp.Expr, relation: Relation, select: Select
     """Do ORDER BY, LIMIT and OFFSET of a query."""
     order = node.args.get("order")
     limit, offset = _count(planner, node, "limit"), _count(planner, node, "offset") or 0
-    columns = _order_columns(planner, node, relation, order.expressions if order is not None else [], select)
+    columns = _order_columns(planner, relation, order.expressions if order is not None else [], select)
     if limit is None and not offset:
         return _sorted(planner, node, relation, columns)
     if limit is None:
@@ -231,7 +231,6 @@ def _count(planner: Planner, node: exp.Expr, name: str) -> int | None:
 
 def _order_columns(
     planner: Planner,
-    node: exp.Expr,
     relation: Relation,
     items: Sequence[exp.Expr],
     select: Select | None,
@@ -241,14 +240,13 @@ def _order_columns(
     found: list[tuple[Column, bool]] = []
     for item in items:
         inner, down = item.this, bool(item.args.get("desc"))
-        column = _order_column(planner, node, relation, inner, shown, select)
+        column = _order_column(planner, relation, inner, shown, select)
         found.append((column, down))
     return found
 
 
 def _order_column(
     planner: Planner,
-    node: exp.Expr,
     relation: Relation,
     inner: exp.Expr,
     shown: Sequence[Column],

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from headrace.streaming_sql import grouping
 from headrace.streaming_sql.relation import Column, Relation, fresh_names
-from headrace.streaming_sql.steps import projected
+from headrace.streaming_sql.steps import projected, unkeyed
 from headrace.streaming_sql.values import Bound, coerced, common, spoken
+from headrace.tables import steps as table_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +33,7 @@ def plan_set_operation(planner: Planner, node: exp.SetOperation) -> Relation:
         result = Relation(united, aligned[0].columns)
         result = result if _keeps_all(node) else selects.distinct(planner, result, node)
     else:
-        result = _counted(planner, node, aligned)
+        result = _counted(node, aligned)
     return selects.ordered(planner, node, result)
 
 
@@ -97,5 +100,10 @@ def _aligned(planner: Planner, node: exp.Expr, relations: Sequence[Relation]) ->
     return aligned
 
 
-def _counted(planner: Planner, node: exp.SetOperation, relations: Sequence[Relation]) -> Relation:
-    raise planner.error(node, f"{node.key.upper()} is not supported yet")
+def _counted(node: exp.SetOperation, relations: Sequence[Relation]) -> Relation:
+    """INTERSECT and EXCEPT: rows are counted on both sides, whatever their time."""
+    operation = f"{node.key}_all" if _keeps_all(node) else node.key
+    sides = [grouping.without_time(each.stream) for each in relations]
+    stream = unkeyed(table_steps.multiset(sides, operation))  # type: ignore[arg-type] # the keys of sqlglot are its names
+    columns = tuple(replace(column, role="") for column in relations[0].columns)
+    return Relation(stream, columns)

@@ -47,7 +47,7 @@ def _select_of(node: exp.Expr) -> exp.Expr:
 
 
 def _exists(planner: Planner, relation: Relation, node: exp.Exists, how: str) -> Relation:
-    inner, correlated = _inner(planner, _select_of(node.this), relation)
+    inner, correlated = _inner(planner, _select_of(node.this))
     return joining.join_relations(planner, node, relation, inner, correlated, how)
 
 
@@ -56,7 +56,7 @@ def _in(planner: Planner, relation: Relation, node: exp.In, *, negated: bool) ->
     if isinstance(query, exp.Select) and _is_plain(query) and len(query.expressions) == 1:
         value = query.expressions[0].unalias()
         if not isinstance(value, exp.Star) and not grouping.calls_of(value):
-            inner, correlated, other = _plain_inner(planner, query, relation, value)
+            inner, correlated, other = _plain_inner(planner, query, value)
             return _matched(planner, relation, inner, node, other, correlated, negated=negated)
     from headrace.streaming_sql import selects
 
@@ -101,10 +101,10 @@ def _is_plain(query: exp.Select) -> bool:
     return not any(grouping.calls_of(item) or item.find(exp.Window) for item in items)
 
 
-def _inner(planner: Planner, query: exp.Expr, relation: Relation) -> tuple[Relation, list[exp.Expr]]:
+def _inner(planner: Planner, query: exp.Expr) -> tuple[Relation, list[exp.Expr]]:
     """Plan the query of EXISTS; returns its rows and the conditions on the rows around."""
     if isinstance(query, exp.Select) and _is_plain(query):
-        inner, correlated, _ = _plain_inner(planner, query, relation, None)
+        inner, correlated, _ = _plain_inner(planner, query, None)
         return inner, correlated
     from headrace.streaming_sql import selects
 
@@ -112,7 +112,7 @@ def _inner(planner: Planner, query: exp.Expr, relation: Relation) -> tuple[Relat
 
 
 def _plain_inner(
-    planner: Planner, query: exp.Select, relation: Relation, value: exp.Expr | None
+    planner: Planner, query: exp.Select, value: exp.Expr | None
 ) -> tuple[Relation, list[exp.Expr], exp.Expr]:
     """Plan the rows of a query, without the conditions that name the rows around it.
 

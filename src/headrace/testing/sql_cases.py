@@ -345,10 +345,10 @@ class _Run:
 def _judged(name: str, case: Mapping[str, Any], relation: Relation, rows: pl.DataFrame, *, revised: bool) -> CaseResult:
     kinds = [data_type(text) for _, text in case["expected_columns"]]
     shown = [column for column in relation.columns if column.shown]
-    expected = [[value_of(value, kind) for value, kind in zip(row, kinds, strict=True)] for row in case["expected"]]
     if len(shown) != len(kinds):
         found = f"{len(shown)} columns ({', '.join(column.name for column in shown)}) instead of {len(kinds)}"
         return CaseResult(name, "fail", case["expected"], None, found)
+    expected = [[value_of(value, kind) for value, kind in zip(row, kinds, strict=True)] for row in case["expected"]]
     left, gone = _folded(rows, [column.physical for column in shown], relation)
     got = [_normal(row, kinds) for row in left]
     wanted = [_normal(row, kinds) for row in expected]
