@@ -239,9 +239,11 @@ _ABSENT: Final = object()
 
 def _found(document: Any, steps: Sequence[str | int]) -> Any:
     for step in steps:
-        if (isinstance(step, str) and isinstance(document, dict) and step in document) or (
-            isinstance(step, int) and isinstance(document, list) and step < len(document)
-        ):
+        if isinstance(step, str):
+            if not isinstance(document, dict) or step not in document:
+                return _ABSENT
+            document = document[step]
+        elif isinstance(document, list) and step < len(document):
             document = document[step]
         else:
             return _ABSENT

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from headrace.engine.operator import EVENT_TIME
+from headrace.engine.operator import EVENT_TIME, IS_RETRACTION
 from headrace.stream import Stream, plan
 from headrace.streaming_sql.relation import fresh_names
 
@@ -31,8 +31,12 @@ def projected(stream: Stream, columns: Mapping[str, pl.Expr]) -> Stream:
     """Keep some columns, with the event time and what says that a row is taken back."""
     stream = unkeyed(stream)
     plain = {name for name, value in columns.items() if value.meta.eq(pl.col(name))}
-    kept = set(columns) | {EVENT_TIME}
-    if plain == set(columns) and set(stream.schema) <= kept:
+    kept = {*columns, EVENT_TIME, IS_RETRACTION}
+    if (
+        plain == set(columns)
+        and set(stream.schema) <= kept
+        and (stream.node.retracts or IS_RETRACTION not in stream.schema)
+    ):
         return stream
     return stream.select(**{name: value for name, value in columns.items() if name != EVENT_TIME})
 
