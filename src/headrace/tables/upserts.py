@@ -23,13 +23,14 @@ from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, Outcome
 from headrace.engine.row_pages import Layouts
 from headrace.engine.state import record_from_bytes, record_to_bytes
+from headrace.formats.tombstones import IS_DELETE
 from headrace.time.duration import text
 
 if TYPE_CHECKING:
     from headrace.engine import Segments, Turn
 
-#: The column of upserts that says which rows delete their key.
-IS_DELETE = "is_delete"
+__all__ = ["IS_DELETE", "LatestRowsOperator", "UpsertOperator"]
+
 _INDEX, _ROWS = "index", "rows"
 _GONE, _ORDER, _NEW, _KEPT = "#gone", "#order", "#new", "#kept"
 
