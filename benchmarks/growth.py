@@ -2,7 +2,7 @@
 
     python -m benchmarks.growth            # prints a table, writes benchmarks/results/growth.json
     python -m benchmarks.growth --keyed    # state by key: sessions, deduplication, previous, global and count
-                                           # windows, partial matches; writes benchmarks/results/growth_keyed.json
+                                           # windows, partial matches, tables; in results/growth_keyed.json
     python -m benchmarks.growth --keyed --only session --keys 10000,2000000
 
 State by key is measured with the key groups of a real run and 1,000 events a batch: median, mean and largest time of
@@ -56,6 +56,8 @@ from headrace.windows import (
     sliding,
     tumbling,
 )
+from headrace.windows import min as least
+from headrace.windows import sum as total
 
 RESULTS = Path(__file__).parent / "results" / "growth.json"
 KEYED_RESULTS = RESULTS.with_name("growth_keyed.json")
@@ -121,7 +123,7 @@ def run(case: Case, *, events: int, batches: int) -> Figure:
         done = runner.step(rows)
         took = (time.process_time() - started) * 1000
         (firing if done.results.height else quiet).append(took)
-    kept = sum(len(value) for stage in runner.snapshot() for group in stage for value in group.values())
+    kept = sum(len(value) for stage in runner.snapshot().values() for group in stage for value in group.values())
     return Figure(
         case.curve,
         case.name,
@@ -160,6 +162,12 @@ def _keyed_streams() -> dict[str, Stream]:
         "partial matches": keyed.match(
             Pattern.begin("low", col("value") < 1).followed_by("high", col("value") > 100).within("1h")
         ).select(value=first("low.value"), at=last("high.event_time")),
+        "table": rows.as_table("key").changes(),
+        "aggregate": keyed.aggregate(n=count(), total=total("value"), least=least("value")),
+        "aggregate of a table": rows.as_table("key").changes().key_by("key").aggregate(n=count(), least=least("value")),
+        "distinct": rows.select("key").distinct(),
+        "top 3": keyed.top(3, by="value"),
+        "over 3 rows": keyed.over(rows=3, total=total("value")),
     }
 
 
@@ -185,7 +193,7 @@ def run_keyed(name: str, keys: int, *, events: int, batches: int, key_groups: in
         runner.step(rows)
         took.append((time.process_time() - started) * 1000)
     took = took[WARM_UP:]
-    kept = sum(len(value) for stage in runner.snapshot() for group in stage for value in group.values())
+    kept = sum(len(value) for stage in runner.snapshot().values() for group in stage for value in group.values())
     figures = (statistics.median(took), statistics.mean(took), max(took))
     return KeyedFigure(name, keys, *(round(figure, 1) for figure in figures), 1.0, round(kept / 2**20, 1))
 

@@ -112,6 +112,22 @@ def changes(old: pl.DataFrame, new: pl.DataFrame, *, ignoring: Sequence[str] = (
     return both if new.is_empty() or old.is_empty() else net(both, ignoring=ignoring)
 
 
+def newest_rows(rows: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    """Choose of each key the row that was added last, or else one that was taken back: an upsert or a delete.
+
+    Args:
+        rows: The net changes of one batch of a table of which each key has one row at most.
+        key: The columns that name a row.
+
+    >>> rows = pl.DataFrame({"k": ["a", "a", "b"], "n": [2, 1, 5], "is_retraction": [False, True, True]})
+    >>> newest_rows(rows, ["k"]).rows()
+    [('b', 5, True), ('a', 2, False)]
+    """
+    if has_retractions(rows):
+        rows = rows.sort(IS_RETRACTION, descending=True, nulls_last=True, maintain_order=True)
+    return rows.unique(list(key), keep="last", maintain_order=True)
+
+
 def final(rows: pl.DataFrame) -> pl.DataFrame:
     """Fold a changelog from its beginning to the rows that are left: the table as it is now.
 

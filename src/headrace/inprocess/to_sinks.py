@@ -81,6 +81,7 @@ def write_to_sinks(job: Job, batches: Iterable[Gives], *, run: str) -> None:
                 late=_several(batch.late),
                 dismissed=_several(batch.dismissed),
                 dead=_several(batch.dead),
+                batch=f"run {run}/{number}",
             )
             writers.write(BatchToken(f"run {run}", number), frames)
 

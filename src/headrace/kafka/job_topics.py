@@ -32,6 +32,10 @@ def written_topics(jobs: Iterable[Job], *, partitions: int = 4) -> list[TopicSpe
     for job in jobs:
         for name in job.result_topics:
             specs[name] = TopicSpec(name=name, partitions=partitions, retention=_RETENTION)
+        for name in ("", *job.outputs):
+            if job.upsert_key(name):
+                topic = job.output_topic(name) if name else job.result_topic
+                specs[topic] = TopicSpec(name=topic, partitions=partitions, cleanup="compact")
         specs[job.late_topic] = late_spec(job.result_topic)
     return [*specs.values(), dead_letter_spec(), commit_spec()]
 

@@ -194,7 +194,7 @@ class Producer:
     def send_all(
         self,
         topic: str,
-        values: Sequence[bytes],
+        values: Sequence[bytes | None],
         *,
         keys: Sequence[str | bytes | None] | None = None,
         headers: Headers | None = None,
@@ -205,7 +205,7 @@ class Producer:
 
         Args:
             topic: Where they go.
-            values: What they say.
+            values: What they say; None for a tombstone.
             keys: Of each; None: they have none.
             headers: Of every record.
             each_headers: Of each record, beside those of every record.

@@ -3,7 +3,7 @@
 A key is the BLAKE2b digest (128 bits, in hexadecimal) of these parts, one after the other:
 
     version, job, number of key columns, each key value, window_start, window_end, pane_index, is_retraction,
-    event_time (only for results without a window), ordinal
+    event_time (only for results without a window), batch (only for results that may be taken back), ordinal
 
 Each part is written as `<kind><length in bytes>:<text>`, a null as `n`. So no two sequences of parts give the same
 text: `("x|y", "z")` differs from `("x", "y|z")`, 1 from "1", and null from "". Nothing depends on the process, the
@@ -11,6 +11,9 @@ machine or a version of Polars, whose own hashes and texts of types change. The 
 alike in all other parts: rows of a `flat_map` after a window, or matches of one key that end at the same moment. They
 leave a key group together, in an order that does not change. That does not hold for windows in order of arrival
 (`order="arrival"`): docs/delivery.md names the exception.
+
+A result of an updating stream (`is_retraction`) is told apart from later results of its key by the batch that gave it:
+`batch` names what the batch has read, which is the same when it is repeated.
 
 docs/delivery.md describes the format for readers; a change of it needs another `_VERSION`.
 """
@@ -36,13 +39,14 @@ _TEXT = "s"
 _NULL = "n"
 
 
-def idempotency_keys(frame: pl.DataFrame, keys: Sequence[str], job: str) -> pl.Series:
+def idempotency_keys(frame: pl.DataFrame, keys: Sequence[str], job: str, *, batch: str = "") -> pl.Series:
     """Give each result of a batch its idempotency key.
 
     Args:
         frame: The results of one output in one batch.
         keys: The key columns.
         job: The name of the output: that of the job, or of its further output.
+        batch: Names the batch, for results that may be taken back; empty for others.
 
     >>> frame = pl.DataFrame({"a": ["x|y", "x"], "b": ["z", "y|z"], "event_time": [None, None]})
     >>> idempotency_keys(frame, ["a", "b"], "job").to_list()
@@ -53,6 +57,7 @@ def idempotency_keys(frame: pl.DataFrame, keys: Sequence[str], job: str) -> pl.S
     # The window already says when a result with one happened.
     known = frame.drop(EVENT_TIME) if WINDOW_END in frame.columns else frame
     parts = [_encoded(name, known.schema[name]) if name in known.columns else pl.lit(_NULL) for name in names]
+    parts += [pl.lit(_part("m", batch))] if batch else []
     texts = frame.select(pl.concat_str(pl.lit(prefix), *parts).alias("text")).to_series()
     texts = pl.select(pl.concat_str(texts, _written("i", _ordinals(texts)))).to_series()
     digests = b"".join([hashlib.blake2b(text, digest_size=16).digest() for text in texts.cast(pl.Binary).to_list()])

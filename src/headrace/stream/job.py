@@ -47,12 +47,14 @@ class Output:
         description: One sentence for people.
         display: What its results look like on the dashboard; chosen by their columns if not given.
         format: How its results are written; None: in Headrace's envelope.
+        upsert: The columns that name a row, where its topic is to hold the newest row of each; see `Job`.
     """
 
     stream: Stream
     description: str = ""
     display: Display | None = None
     format: Format | None = None
+    upsert: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,9 @@ class Job:
             envelope. Late events are in the envelope always.
         sinks: Where results, late rows and dead letters go besides the topics, such as `headrace.sinks.parquet("out")`;
             see docs/sinks.md.
+        upsert: The columns that name a row of the result, where the topic is to hold the newest row of each: records
+            are keyed by them, a row replaces the one before, and one that is taken back leaves a record without a
+            value. The topic is compacted. Empty: every change is a record, with `is_retraction`. See docs/tables.md.
     """
 
     name: str
@@ -83,6 +88,7 @@ class Job:
     outputs: Mapping[str, Output] = field(default_factory=dict)
     format: Format | None = None
     sinks: Sequence[Sink] = ()
+    upsert: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -98,6 +104,7 @@ class Job:
             )
         object.__setattr__(self, "sinks", check_sinks(self.name, self.sinks))
         self._check_results(self.name, self.stream, self.display, self.format)
+        self._check_upsert(self.name, self.stream, self.upsert)
         for name, output in self.outputs.items():
             if not _NAME.fullmatch(name) or name == "late":
                 raise PlanError(
@@ -105,6 +112,7 @@ class Job:
                     hint="Use lower-case letters, digits and dashes, and not the name of the late events.",
                 )
             self._check_results(self.output_name(name), output.stream, output.display, output.format)
+            self._check_upsert(self.output_name(name), output.stream, output.upsert)
         # What cannot be planned should fail here, where it is written, and not when it is run.
         pipeline = self.pipeline
         for way in pipeline.outputs:
@@ -152,6 +160,25 @@ class Job:
                 raise PlanError(
                     f"job {name!r} cannot write its results as {format.name}: {problem.message}", hint=problem.hint
                 ) from problem
+
+    def _check_upsert(self, name: str, stream: Stream, key: Sequence[str]) -> None:
+        if isinstance(key, str):
+            raise PlanError(f"job {name!r} has upsert={key!r}", hint=f'Name columns: upsert=["{key}"].')
+        missing = [column for column in key if column not in stream.schema]
+        if missing:
+            raise PlanError(
+                f"job {name!r} has upsert by {', '.join(missing)}, which its results lack",
+                hint=f"The columns of its results are: {', '.join(stream.schema)}.",
+            )
+        if key and not stream.node.updating:
+            raise PlanError(
+                f"job {name!r} has upsert, but its results are never taken back",
+                hint="Leave it out, or make a table of the stream first: as_table(...).changes().",
+            )
+
+    def upsert_key(self, output: str = "") -> tuple[str, ...]:
+        """The columns that name a row of an output that is written as upserts; empty: it is written as changes."""
+        return tuple(self.outputs[output].upsert if output else self.upsert)
 
     def output_name(self, output: str) -> str:
         """What results of a further output say of themselves in place of the job's name."""

@@ -92,6 +92,10 @@ class _Draft:
     level: int
 
     @property
+    def updating(self) -> bool:
+        return self.node.retracts and not isinstance(self.node, plan.Aggregated)
+
+    @property
     def lateness(self) -> int:
         return self.operator.lateness if isinstance(self.operator, WindowOperator) else 0
 
@@ -115,6 +119,7 @@ class _Way:
     schema: pl.Schema
     fold: ChainedFold | None = None
     last_steps: tuple[Step, ...] = ()
+    updating: bool = False
 
 
 class _Graph:
@@ -144,7 +149,7 @@ class _Graph:
                 )
             before = sum(way.draft is tail.origin for way in ways)
             part = "" if len(tails) == 1 else tail.origin.step if not before else f"{tail.origin.step}.{before + 1}"
-            ways.append(_Way(name, part, tail.origin, tail.steps, node.schema))
+            ways.append(_Way(name, part, tail.origin, tail.steps, node.schema, updating=tail.origin.updating))
         return ways
 
     def _tails(self, node: plan.Node, *, retracts: bool) -> tuple[_Tail, ...]:
@@ -274,6 +279,7 @@ def _assembled(ways: Iterable[_Way]) -> Pipeline:
             way.fold,
             way.last_steps,
             way.part,
+            way.updating,
         )
         for way in ways
     ]

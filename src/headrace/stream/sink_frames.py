@@ -27,6 +27,7 @@ def sink_frames(
     late: Iterable[pl.DataFrame] = (),
     dismissed: Iterable[pl.DataFrame] = (),
     dead: Iterable[pl.DataFrame] = (),
+    batch: str = "",
 ) -> BatchFrames:
     """Put together what a job's sinks get.
 
@@ -36,6 +37,7 @@ def sink_frames(
         late: Late rows, as they left a stage.
         dismissed: Rows that the job could not use, with `reason`.
         dead: Dead letters of records that could not be read; those of topics that the job does not read are left out.
+        batch: Names the batch, the same when it is repeated.
     """
     letters = [dismissed_letters(job.name, frame) for frame in dismissed if frame.height]
     letters += [each for frame in dead if (each := _of_topics(frame, job.sources)).height]
@@ -43,7 +45,7 @@ def sink_frames(
     tables: dict[str, list[pl.DataFrame]] = {}
     for way, frame in results:
         if frame.height:
-            tables.setdefault(_table(job, way), []).append(keyed_results(job, way, frame))
+            tables.setdefault(_table(job, way), []).append(keyed_results(job, way, frame, batch=batch))
     return BatchFrames(
         job.name,
         {table: pl.concat(parts) for table, parts in tables.items()},
@@ -52,19 +54,21 @@ def sink_frames(
     )
 
 
-def keyed_results(job: Job, way: ResultEdge, frame: pl.DataFrame) -> pl.DataFrame:
+def keyed_results(job: Job, way: ResultEdge, frame: pl.DataFrame, *, batch: str = "") -> pl.DataFrame:
     """Give each result its idempotency key, unless they have them.
 
     Args:
         job: The job.
         way: The way out that the results took.
         frame: The results of one batch.
+        batch: Names the batch, the same when it is repeated.
     """
     if KEY_COLUMN in frame.columns:
         return frame
     table = _table(job, way)
     # Results of several steps in one output may be alike in key and window.
-    return frame.with_columns(idempotency_keys(frame, way.keys, f"{table}#{way.part}" if way.part else table))
+    name = f"{table}#{way.part}" if way.part else table
+    return frame.with_columns(idempotency_keys(frame, way.keys, name, batch=batch if way.updating else ""))
 
 
 def _table(job: Job, way: ResultEdge) -> str:

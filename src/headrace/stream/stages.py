@@ -138,6 +138,7 @@ class ResultEdge:
         fold: A same-window aggregate, or None.
         last_steps: The stateless steps after the merge of the fold.
         part: Tells the stages apart that give results to one output; empty where there is one.
+        updating: Whether results may be taken back, by later ones with `is_retraction`.
     """
 
     name: str
@@ -148,6 +149,7 @@ class ResultEdge:
     fold: ChainedFold | None = None
     last_steps: tuple[Step, ...] = ()
     part: str = ""
+    updating: bool = False
 
     @property
     def after_key(self) -> tuple[Step, ...]:

@@ -155,6 +155,45 @@ class Stream:
         return cls(plan.Read(source=source, schema=source.schema))
 
     @classmethod
+    def table(
+        cls,
+        topic: str,
+        *,
+        key: str | Sequence[str],
+        format: Format,  # noqa: A002
+        watermark: WatermarkStrategy,
+        idle_after: str | timedelta | None = None,
+        versioned: bool = False,
+        retention: str | timedelta | int | None = None,
+    ) -> Table:
+        """Read a topic that holds the newest row of each key: a compacted topic, or changes as Debezium writes them.
+
+        A record without a value deletes the row of its key. See docs/tables.md.
+
+        Args:
+            topic: The topic's name.
+            key: The columns that name a row.
+            format: How records are read, such as `json(schema={...})`; its columns hold the key. With `debezium(...)`
+                what was done says which rows are deleted.
+            watermark: How event time advances.
+            idle_after: See `watermark`.
+            versioned: See `as_table`.
+            retention: See `as_table`.
+
+        >>> from headrace.formats import json
+        >>> from headrace.time import bounded
+        >>> columns = {"product": pl.String, "price": pl.Int64}
+        >>> prices = Stream.table("prices", key="product", format=json(columns), watermark=bounded("1s"))
+        >>> prices.schema.names()
+        ['event_time', 'ingestion_time', 'product', 'price']
+        """
+        names = (key,) if isinstance(key, str) else tuple(key)
+        read, deletes, extra = tables.topic_format(format, names)
+        stream = cls.topic(topic, format=read).watermark(watermark, idle_after=idle_after)
+        made = stream.as_table(*names, deletes=deletes, versioned=versioned, retention=retention)
+        return replace(made, source=made.source.drop(*extra)) if extra else made
+
+    @classmethod
     def rows(cls, name: str, schema: dict[str, Any] | pl.Schema) -> Stream:
         """Read rows that the caller feeds under a name; `event_time` is added to the schema if it is not there."""
         columns = pl.Schema({**dict(schema), EVENT_TIME: pl.Datetime("us", "UTC")})

@@ -135,8 +135,10 @@ def multiset(sources: Sequence[Stream], operation: SetOperation, *, keep_for: in
     updating = any(source.node.updating for source in sources) or operation in ("except", "except_all")
     if len(sources) == 1:
         result = stateful(spread[0], "distinct", f"distinct rows{kept}", operator, gives_updates=updating)
+        node = result.node.inputs[0] if isinstance(result.node, plan.KeyBy) else result.node
+        result = replace(first, node=node)
     else:
-        node = plan.Combined(
+        both = plan.Combined(
             parts=tuple(source.node for source in spread),
             does=operation.replace("_", "-"),
             description=f"{operation.replace('_', ' ')} of{kept}",
@@ -145,7 +147,7 @@ def multiset(sources: Sequence[Stream], operation: SetOperation, *, keep_for: in
             takes_updates=True,
             gives_updates=updating,
         )
-        result = replace(first, node=node)
+        result = replace(first, node=both)
     return keyed(result, first.keys, null_keys=first.node.null_keys) if first.keys else result
 
 

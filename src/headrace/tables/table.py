@@ -13,8 +13,12 @@ import polars as pl
 
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION
 from headrace.errors import PlanError
+from headrace.formats.debezium import DebeziumFormat
+from headrace.formats.record import RecordFormat
+from headrace.formats.tombstones import TombstoneFormat
 from headrace.joins import kinds as joins
 from headrace.stream import plan
+from headrace.stream.declared import check_format
 from headrace.stream.steps import Drop, WithColumns, schema_after
 from headrace.tables.steps import keyed as _keyed
 from headrace.tables.upserts import IS_DELETE, LatestRowsOperator, UpsertOperator
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
+    from headrace.formats import Format
     from headrace.joins.planning import On
     from headrace.joins.sides import How
     from headrace.stream.stream import Stream
@@ -204,6 +209,19 @@ def as_table(
     if deletes is not None:
         source = mark(source, IS_DELETE, deletes, text=f"deletes where {deletes}")
     return Table(source, key, versioned, retention, null_keys=null_keys)
+
+
+def topic_format(format: Format, key: tuple[str, ...]) -> tuple[Format, pl.Expr | None, tuple[str, ...]]:  # noqa: A002
+    """Tell how the topic of a table is read.
+
+    Returns:
+        The format with tombstones, which rows delete their key, and the columns that only say so.
+    """
+    check_format(format, "table(...)")
+    inner = format.value if isinstance(format, RecordFormat) else format
+    if isinstance(inner, DebeziumFormat):
+        return format, pl.col(inner.op) == "delete", (inner.op,)
+    return TombstoneFormat(format, key), pl.col(IS_DELETE), ()
 
 
 def as_changelog(source: Stream, retraction: pl.Expr) -> Stream:

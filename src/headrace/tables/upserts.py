@@ -18,18 +18,19 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from headrace.engine.changelog import changes, marked
+from headrace.engine.changelog import changes, marked, newest_rows
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, Outcome
 from headrace.engine.row_pages import Layouts
 from headrace.engine.state import record_from_bytes, record_to_bytes
+from headrace.formats.tombstones import IS_DELETE
 from headrace.time.duration import text
 
 if TYPE_CHECKING:
     from headrace.engine import Segments, Turn
 
-#: The column of upserts that says which rows delete their key.
-IS_DELETE = "is_delete"
+__all__ = ["IS_DELETE", "LatestRowsOperator", "UpsertOperator"]
+
 _INDEX, _ROWS = "index", "rows"
 _GONE, _ORDER, _NEW, _KEPT = "#gone", "#order", "#new", "#kept"
 
@@ -152,12 +153,8 @@ class LatestRowsOperator:
         del state
         if turn.rows.is_empty():
             return Outcome()
-        rows = turn.rows
-        if IS_RETRACTION not in rows.columns:
-            rows = marked(rows, retraction=False)
-        # An addition replaces what was taken back of its key.
-        last = rows.sort(IS_RETRACTION, descending=True, maintain_order=True)
-        last = last.unique(list(self.keys), keep="last", maintain_order=True)
+        rows = turn.rows if IS_RETRACTION in turn.rows.columns else marked(turn.rows, retraction=False)
+        last = newest_rows(rows, self.keys)
         return Outcome(rows=last.select(*self.columns, pl.col(IS_RETRACTION).alias(IS_DELETE)))
 
 

@@ -6,6 +6,8 @@ says what it covers and not only the number of a batch, which an older copy of a
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +105,13 @@ class Span:
     begin: Position
     end: Position
     absent: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name the batch by where it ends, which is the same when it is repeated and which no other batch has."""
+        told = self.end.to_dict()
+        told.pop("steady", None)
+        return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def within(self, position: Position) -> bool:
         """Tell whether a batch lies before a position as a whole, by the events that it reads.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from headrace.engine.changelog import newest_rows
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, PANE_INDEX, WINDOW_END, WINDOW_START
 from headrace.engine.tally import tallied
 from headrace.errors import PlanError
@@ -16,6 +17,7 @@ from headrace.formats.format import IDEMPOTENCY_HEADER
 from headrace.formats.origin import origin
 from headrace.kafka.topics import DEAD_LETTERS
 from headrace.sinks.idempotency import KEY_COLUMN
+from headrace.sinks.upserts import upsert_keys
 from headrace.spark.output.sink import Outgoing
 from headrace.spark.run.isolation import blamed
 from headrace.spark.source.exchange import frames, output_kind
@@ -105,23 +107,27 @@ class Writer:
                 hint="Keep them in the last select(...): nothing else tells the results of one window apart.",
             )
 
-    def outgoing(self, bodies: Mapping[str, list[bytes]], now: int, counts: Counter[str]) -> Iterator[Outgoing]:
+    def outgoing(
+        self, bodies: Mapping[str, list[bytes]], now: int, counts: Counter[str], *, batch: str = ""
+    ) -> Iterator[Outgoing]:
         """Make records of all that left the last stage.
 
         Args:
             bodies: The bodies that hold rows, by kind.
             now: When that was.
             counts: Is told how many rows there were; see `finish`.
+            batch: Names the batch; see `finish`.
         """
-        yield from self.encode(self.finish(bodies, counts), now)
+        yield from self.encode(self.finish(bodies, counts, batch=batch), now)
 
-    def finish(self, bodies: Mapping[str, list[bytes]], counts: Counter[str]) -> Finished:
+    def finish(self, bodies: Mapping[str, list[bytes]], counts: Counter[str], *, batch: str = "") -> Finished:
         """Run the last steps of a job on what left the last stage.
 
         Args:
             bodies: The bodies that hold rows, by kind.
             counts: Is told how many rows there were: `results`, `late`, `dead_letters` and those of them that the job
                 itself has `dismissed`; and, with a mark before the name (`counted`), what steps have counted.
+            batch: Names the batch, the same when it is repeated.
         """
         for told in bodies.get("counts", ()):
             counts.update({counted(name): number for name, number in json.loads(told).items()})
@@ -135,7 +141,7 @@ class Writer:
                 rows = way.finish(pl.concat(arrived))
             counts.update({counted(name): number for name, number in last.items()})
             counts["results"] += rows.height
-            results.append((way, keyed_results(self.job, way, rows)))
+            results.append((way, keyed_results(self.job, way, rows, batch=batch)))
         late, dead, dismissed = (_alike(frames(bodies.get(kind, ()))) for kind in ("late", "dead", "dismissed"))
         counts["late"] += sum(frame.height for frame in late)
         counts["dismissed"] += sum(frame.height for frame in dismissed)
@@ -179,14 +185,22 @@ class Writer:
         further = way.name
         name = job.output_name(further) if further else job.name
         topic = job.output_topic(further) if further else job.result_topic
-        keys = _joined(frame, way.keys)
         keyed = keyed_results(job, way, frame)
+        table_key = job.upsert_key(further)
+        if table_key:
+            keyed = newest_rows(keyed, table_key)
+            gone = keyed.filter(pl.col(IS_RETRACTION)) if IS_RETRACTION in keyed.columns else keyed.clear()
+            if gone.height:
+                headers = [((IDEMPOTENCY_HEADER, each),) for each in _names(gone)]
+                deleted = _as_bytes(upsert_keys(gone, table_key))
+                yield Outgoing(topic, deleted, [None] * gone.height, each_headers=headers)
+                keyed = keyed.filter(~pl.col(IS_RETRACTION))
+        keys = upsert_keys(keyed, table_key) if table_key else _joined(keyed, way.keys)
         plain = job.output_format(further) if further else job.format
         if plain is not None:
             with blamed(job.name):
-                values = plain.encode(keyed.drop(KEY_COLUMN))
-            names = keyed.get_column(KEY_COLUMN).cast(pl.Binary).to_list()
-            headers = [((IDEMPOTENCY_HEADER, each),) for each in names]
+                values = plain.encode(keyed.drop(KEY_COLUMN, *([IS_RETRACTION] if table_key else []), strict=False))
+            headers = [((IDEMPOTENCY_HEADER, each),) for each in _names(keyed)]
             yield Outgoing(topic, _as_bytes(keys), values.to_pylist(), each_headers=headers)
             return
         together = keyed.with_columns(
@@ -258,6 +272,10 @@ class Writer:
         # Binary is what a reader expects without the header, which costs more to hand over than the rest of the record.
         headers = () if self.encoding == "binary" else ((ENCODING_HEADER, self.encoding.encode()),)
         yield Outgoing(topic, _as_bytes(keys), values.to_pylist(), headers, names)
+
+
+def _names(frame: pl.DataFrame) -> list[bytes]:
+    return frame.get_column(KEY_COLUMN).cast(pl.Binary).to_list()
 
 
 def _as_bytes(keys: pl.Series) -> list[bytes]:

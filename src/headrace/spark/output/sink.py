@@ -47,7 +47,7 @@ class Outgoing:
     Args:
         topic: Where they go.
         keys: Of each.
-        values: What they say.
+        values: What they say; None for a tombstone, which says that the key is deleted.
         headers: Of every record.
         names: What divides records among transactions if not their keys: the same when a batch is repeated, which
             values need not be. Records of one key keep their order only if they are divided by their keys.
@@ -56,7 +56,7 @@ class Outgoing:
 
     topic: str
     keys: Sequence[bytes]
-    values: Sequence[bytes]
+    values: Sequence[bytes | None]
     headers: tuple[tuple[str, bytes | None], ...] = ()
     names: Sequence[bytes] | None = None
     each_headers: Sequence[tuple[tuple[str, bytes | None], ...]] | None = None
@@ -76,7 +76,7 @@ class Outgoing:
 
     def size(self) -> int:
         """Count the bytes of keys and values."""
-        return sum(map(len, self.keys)) + sum(map(len, self.values))
+        return sum(map(len, self.keys)) + sum(0 if value is None else len(value) for value in self.values)
 
     def divided(self, parts: int) -> list[Outgoing]:
         """Divide the records among a number of parts, the same way whatever order they come in.

@@ -130,7 +130,8 @@ class TaskWriter:
         for number, bodies in mine.items():
             writer = order.writers[number]
             counts[number] = Counter()
-            records[order.modes[writer.job.name]] += writer.outgoing(bodies, now, counts[number])
+            name = str(self.batch) if self.span is None else self.span.name
+            records[order.modes[writer.job.name]] += writer.outgoing(bodies, now, counts[number], batch=name)
         for mode, outgoing in records.items():
             if not bring_out(order, mode, partition, self.batch, self.jobs, outgoing, self.span):
                 for number in counts:

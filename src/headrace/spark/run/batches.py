@@ -196,10 +196,10 @@ class Batches:
             mode = self._deliveries.modes[writer.job.name]
             finished = None
             if not self._deliveries.committed(mode, batch, span):
-                finished = writer.finish(bodies, count)
+                finished = writer.finish(bodies, count, batch=span.name)
                 records[mode].append(writer.encode(finished, now))
             if writer.job.name in self._sinks.jobs:
-                for_sinks[writer.job.name] = partial(_frames_of, writer, finished, bodies, parts.dead())
+                for_sinks[writer.job.name] = partial(_frames_of, writer, finished, bodies, parts.dead(), span)
             counts.append(count)
         self._deliveries.write(batch, {mode: chain.from_iterable(each) for mode, each in records.items()}, span)
         self._sinks.write(batch, span, for_sinks)
@@ -304,11 +304,11 @@ class _Parts:
 
 
 def _frames_of(
-    writer: Writer, finished: Finished | None, bodies: Mapping[str, list[bytes]], dead: list[bytes]
+    writer: Writer, finished: Finished | None, bodies: Mapping[str, list[bytes]], dead: list[bytes], span: Span
 ) -> BatchFrames:
     """Make what a job's sinks get, also of what tasks or an earlier attempt have written to Kafka."""
     copied = {kind.removeprefix(COPY): those for kind, those in bodies.items() if kind.startswith(COPY)}
     if finished is None or copied:
         whole = {kind: [*bodies.get(kind, ()), *copied.get(kind, ())] for kind in {*bodies, *copied}}
-        finished = writer.finish(whole, Counter())
+        finished = writer.finish(whole, Counter(), batch=span.name)
     return finished.frames(frames(dead))

@@ -131,7 +131,8 @@ class CatchUp:
                 self._note(step, state, places)
                 counts: Counter[str] = Counter()
                 writer = Writer(self.job, Codec(), self.encoding)
-                sink.write(step, list(writer.outgoing(bodies, time.time_ns() // 1_000, counts)))
+                given = writer.outgoing(bodies, time.time_ns() // 1_000, counts, batch=f"{self._token}/{step}")
+                sink.write(step, list(given))
         finally:
             sink.close()
         gone = {place: [name for name in parts if name not in state.get(place, {})] for place, parts in before.items()}
