@@ -61,7 +61,7 @@ def hand_over(pipeline: Pipeline, number: int, outcome: Outcome) -> HandedOver:
     for output in pipeline.outputs_of(number):
         rows = apply_steps(output.steps, outcome.rows)
         if output.fold is not None:
-            rows, keyless = split_null_keys(rows, output.fold.keys)
+            rows, keyless = split_null_keys(rows, () if output.fold.null_keys else output.fold.keys)
             rows = output.fold.apply(rows)
             dismissed.append(None if output.name else keyless)
         results.append((output, rows))

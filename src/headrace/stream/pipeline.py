@@ -236,7 +236,7 @@ def _folded(way: _Way) -> _Way:
         return way
     if not isinstance(first.operator, SlicedOperator):
         return way
-    fold = ChainedFold(tuple(following.keys), tuple(following.aggregates.items()), following.step)
+    fold = ChainedFold(tuple(following.keys), tuple(following.aggregates.items()), following.step, following.null_keys)
     return replace(way, draft=first, steps=tails[0].steps, fold=fold, last_steps=way.steps)
 
 
@@ -364,7 +364,7 @@ def _joined(pipeline: Pipeline, edge: Edge, number: int) -> Pipeline:
         first,
         name=f"{first.name}, {second.name}",
         step=f"{first.step}+{second.step}",
-        operator=RelayOperator(first.operator, edge.steps, unread, second.schema),
+        operator=RelayOperator(first.operator, edge.steps, unread, second.schema, second.inputs[0].null_keys),
         window_text=second.window_text,
     )
     fold = MergedFold(windows.keys, windows.aggregates, windows.step)

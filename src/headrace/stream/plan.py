@@ -434,6 +434,7 @@ class Aggregated(Stateful):
             on_error="dead_letter" if self.on_error == "dead_letter" else "raise",
             revised=upstream.revised,
             step=self.described,
+            null_keys=self.input.null_keys,
         )
         return retracting(operator) if retracts and self.fires_again(upstream) else operator
 

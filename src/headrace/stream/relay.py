@@ -77,12 +77,14 @@ class RelayOperator:
         steps: The stateless steps between the two.
         second: Windows of those rows.
         between: The columns of those rows.
+        null_keys: Whether null is a key like others; otherwise such rows are dismissed.
     """
 
     first: Operator
     steps: tuple[Step, ...]
     second: UnreadWindows
     between: pl.Schema
+    null_keys: bool = False
 
     def prepare(self, rows: pl.DataFrame, watermark: int | None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Shrink rows as the first operator does."""
@@ -95,7 +97,7 @@ class RelayOperator:
         refused = one.dismissed
         if one.rows is not None:
             ready = fitted(apply_steps(self.steps, one.rows), self.between, steps=self.steps)
-            rows, keyless = split_null_keys(ready, self.second.keys)
+            rows, keyless = split_null_keys(ready, () if self.null_keys else self.second.keys)
             refused = stacked([part for part in (one.dismissed, keyless) if part is not None])
         two = self.second.turn(
             _Part(state, "second"), Turn(rows, turn.watermark, turn.now, watermark_before=turn.watermark_before)

@@ -32,6 +32,7 @@ def window_operator(
     on_error: OnError,
     revised: bool,
     step: str,
+    null_keys: bool = False,
 ) -> Operator:
     """Choose the operator: slices where windows are aligned and fire once, the general one for the rest.
 
@@ -45,6 +46,7 @@ def window_operator(
         on_error: What a failing user-defined aggregate does.
         revised: Whether rows may take back earlier ones.
         step: Names the step in messages.
+        null_keys: Whether null is a key like others; otherwise rows without a key are dismissed.
     """
     again = fires_again(trigger, allowed_lateness)
     if isinstance(assigner, Aligned) and not again and mode == "value" and on_error == "raise" and not revised:
@@ -66,6 +68,7 @@ def window_operator(
         retractions=revised,
         on_error=on_error,
         step=step,
+        null_keys=null_keys,
     )
 
 

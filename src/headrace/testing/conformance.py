@@ -58,7 +58,7 @@ def kind_of(case: Case) -> str:
     if "steps" in case and (("left" in case and "right" in case) or "joins" in case):
         return "join"
     if "sql" in case:
-        return "match_recognize"
+        return "sql" if "tables" in case else "match_recognize"
     if "pattern" in case and "events" in case:
         return "pattern"
     if case.get("kind") in ("merge", "stream", "window_set") or "touching_windows_merge" in case:
@@ -100,6 +100,12 @@ def run_case(case: Case, engine: Engine = "inprocess", make: Maker = Harness, ta
         if engine != "inprocess":
             return CaseResult(name, "unsupported", None, None, f"a sketch is the same on {engine} as in process")
         return run_sketch(case)
+    if kind == "sql":
+        if engine != "inprocess":
+            return CaseResult(name, "unsupported", None, None, f"cases of SQL are run in process, not on {engine}")
+        from headrace.testing.sql_cases import run_case as run_sql
+
+        return run_sql(case)
     runners = {
         "transcript": window_cases.run_transcript,
         "bundles": window_cases.run_bundles,

@@ -28,6 +28,7 @@ class ChainedFold:
     keys: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
     step: str = "aggregate"
+    null_keys: bool = False
     fold: Fold = field(init=False)
 
     def __post_init__(self) -> None:

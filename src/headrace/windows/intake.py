@@ -52,6 +52,7 @@ class Intake:
         assigner: The windows.
         aggregates: The result columns.
         timed: Whether the earliest and latest timestamps are needed.
+        null_keys: Whether null is a key like others; otherwise rows without a key are dismissed.
     """
 
     step: str
@@ -59,6 +60,7 @@ class Intake:
     assigner: Assigner
     aggregates: tuple[tuple[str, Aggregate], ...]
     timed: bool
+    null_keys: bool = False
 
     @property
     def unit(self) -> list[str]:
@@ -68,7 +70,8 @@ class Intake:
     def sort_out(self, rows: pl.DataFrame) -> Sorted:
         """Dismiss the rows that have no timestamp, key or window; place the others."""
         reasons = [pl.when(pl.col(EVENT_TIME).is_null()).then(pl.lit("event_time is null"))]
-        reasons += [pl.when(pl.col(key).is_null()).then(pl.lit(f"key column {key!r} is null")) for key in self.keys]
+        needed = () if self.null_keys else self.keys
+        reasons += [pl.when(pl.col(key).is_null()).then(pl.lit(f"key column {key!r} is null")) for key in needed]
         looked = rows.with_columns(pl.coalesce(reasons).alias(REASON))
         bad = looked.filter(pl.col(REASON).is_not_null())
         good = rows if bad.is_empty() else looked.filter(pl.col(REASON).is_null()).drop(REASON)

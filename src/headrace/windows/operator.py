@@ -71,6 +71,7 @@ class WindowOperator:
         on_error: What happens to rows for which a user's aggregate raises: fail, or dismiss them with the reason.
         step: Name of the step, for messages.
         check: Refuse what cannot work; conformance cases of other engines switch it off.
+        null_keys: Whether null is a key like others; otherwise rows without a key are dismissed.
 
     >>> from headrace.engine import MemorySegments, Turn
     >>> from headrace.time import INSTANT
@@ -92,6 +93,7 @@ class WindowOperator:
     on_error: OnError = "raise"
     step: str = "window"
     check: bool = True
+    null_keys: bool = False
     lateness: int = field(init=False)
     intake: Intake = field(init=False, repr=False)
 
@@ -106,7 +108,8 @@ class WindowOperator:
             for name, aggregate in self.aggregates.items()
         )
         timed = self.panes.timestamp != "end_of_window" or not self.assigner.ends or self.trigger.reads_time()
-        object.__setattr__(self, "intake", Intake(self.step, tuple(self.keys), self.assigner, aggregates, timed))
+        intake = Intake(self.step, tuple(self.keys), self.assigner, aggregates, timed, self.null_keys)
+        object.__setattr__(self, "intake", intake)
 
     def _refuse(self, lateness: int) -> None:
         if lateness < 0:

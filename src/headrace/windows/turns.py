@@ -173,14 +173,14 @@ class WindowTurn:
         others = None
         if self.books is not None and keys:
             mine = own.select(keys).unique()
-            others = self.books.join(mine, on=keys, how="anti")
-            self.books = self.books.join(mine, on=keys, how="semi")
+            others = self.books.join(mine, on=keys, how="anti", nulls_equal=True)
+            self.books = self.books.join(mine, on=keys, how="semi", nulls_equal=True)
         if self.books is not None:
             own = pl.concat([own, self.books.select(*self.by, CLOSED)])
         mapping = merged_windows(own, keys, touching=self.operator.assigner.touching)
         expired = pl.col("#merged_end") + self.operator.lateness <= kept
         alive = mapping.filter(~expired & ~pl.col(CLOSED)).unique(self.by)
-        placed = units.join(alive.drop(CLOSED), on=self.by, how="inner", maintain_order="left")
+        placed = units.join(alive.drop(CLOSED), on=self.by, how="inner", maintain_order="left", nulls_equal=True)
         self._put_aside(units, placed)
         self._rebook(mapping.filter(~expired))
         if others is not None:

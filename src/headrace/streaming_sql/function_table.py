@@ -1,0 +1,28 @@
+"""All scalar functions by their upper-case names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.streaming_sql.functions import Table
+from headrace.streaming_sql.nested_functions import add_nested_functions
+from headrace.streaming_sql.number_functions import add_number_functions
+from headrace.streaming_sql.text_functions import add_text_functions
+from headrace.streaming_sql.time_functions import add_time_functions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.streaming_sql.functions import ScalarFunction
+
+
+def _all() -> dict[str, ScalarFunction]:
+    table = Table()
+    add_number_functions(table)
+    add_text_functions(table)
+    add_time_functions(table)
+    add_nested_functions(table)
+    return table.functions
+
+
+FUNCTIONS: Final[Mapping[str, ScalarFunction]] = _all()
