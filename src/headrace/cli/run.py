@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,6 +33,7 @@ from headrace.errors import JobError
 
 if TYPE_CHECKING:
     from headrace.config import Settings
+    from headrace.registry import Registry
     from headrace.spark.run.progress import RunEvent
     from headrace.stream import Job
 
@@ -171,6 +173,110 @@ def _watch(settings: Settings, words: Sequence[str]) -> None:
     stop.finish()
 
 
+@dataclass(frozen=True)
+class RunFlags:
+    """What `headrace run` is told besides the settings.
+
+    Args:
+        fresh: Forget the checkpoint.
+        accept_loss: Go on where Kafka no longer holds what is to be read next.
+        accept_old_checkpoint: Go on with a checkpoint that is older than its results.
+        take_over: Write results that another checkpoint has written so far.
+        from_now: Begin at the end of the topics where there is no checkpoint.
+    """
+
+    fresh: bool = False
+    accept_loss: bool = False
+    accept_old_checkpoint: bool = False
+    take_over: bool = False
+    from_now: bool = False
+
+
+def run_chosen(
+    settings: Settings, chosen: Sequence[Job], known: Registry, flags: RunFlags, *, json: bool = False
+) -> None:
+    """Run jobs on Spark, all in one query, until they are stopped.
+
+    Args:
+        settings: The settings.
+        chosen: The jobs.
+        known: What can be added; it says which topics there are besides those of the jobs.
+        flags: What else the user said.
+        json: Whether to report in JSON.
+
+    Raises:
+        HeadraceError: They cannot be run, or one has failed.
+    """
+    from headrace.dev import find_java
+    from headrace.engine.limits import StateLimit
+    from headrace.kafka import Topics
+    from headrace.kafka.job_topics import ensure_topics
+    from headrace.kafka.rights import check_rights
+    from headrace.spark.run.publishing import ProgressTopic
+    from headrace.spark.run.rights import rights_of
+    from headrace.spark.run.runner import RunOptions, run_jobs
+    from headrace.spark.run.supervisor import Restarts
+    from headrace.spark.session.session import read_conf
+
+    connection = connect(settings)
+    find_java()  # its error says how to install one; Spark's own does not
+    needed = rights_of(chosen)
+    check_rights(connection, needed)
+    # Where nothing is missing, nothing is asked for: whoever runs a job need not be allowed to make topics.
+    ensure_topics(Topics(connection), chosen, known.things("topics"))
+    options = RunOptions(
+        connection=connection,
+        master=settings.spark.master,
+        checkpoint=checkpoint_of(settings, chosen),
+        key_groups=settings.spark.key_groups,
+        state_partitions=settings.spark.state_partitions,
+        cadence_ms=settings.spark.cadence_ms,
+        driver_memory=settings.spark.driver_memory,
+        state_memory_mb=settings.spark.state_memory_mb,
+        max_events_per_batch=settings.spark.max_events_per_batch,
+        max_bytes_per_batch=settings.spark.max_bytes_per_batch,
+        target_batch_ms=settings.spark.target_batch_ms,
+        encoding=settings.spark.result_encoding,
+        delivery=settings.spark.delivery,
+        apart_rows=settings.spark.apart_rows,
+        transaction_bytes=settings.spark.transaction_mb * 1024 * 1024,
+        state_limit=StateLimit(settings.spark.max_state_keys, settings.spark.max_state_bytes),
+        restarts=Restarts(most=settings.spark.restarts),
+        accept_loss=flags.accept_loss,
+        accept_old_checkpoint=flags.accept_old_checkpoint,
+        take_over=flags.take_over,
+        python=settings.spark.executor_python or None,
+        ship=settings.paths.home / "environment" if settings.spark.ship_environment else None,
+        settings=read_conf(settings.spark.conf) if settings.spark.conf is not None else {},
+        starting="latest" if flags.from_now else "earliest",
+        fresh=flags.fresh,
+    )
+    report = _Reporter(json=json)
+    log = settings.log_directory / "run.log"
+    terminal.note(f"Running {', '.join(job.name for job in chosen)} on {settings.spark.master}; Ctrl-C stops.")
+    with (
+        stop_on_signals() as stop,
+        contextlib.nullcontext() if json else quiet_spark(log),
+        ProgressTopic(connection, query=options.checkpoint.name, jobs=chosen) as published,
+    ):
+
+        def tell(event: RunEvent) -> None:
+            report(event)
+            published(event)
+
+        run_in_thread(lambda: run_jobs(chosen, options, tell, stop), stop)
+    if not json:
+        terminal.line(report.summary())
+        for job in chosen:
+            terminal.note(f"Results: headrace tail {job.result_topic}")
+    if report.stopped:
+        raise JobError(
+            f"{', '.join(report.stopped)} failed and did not take part any more; the other jobs went on",
+            hint="Mend it and start again: it takes in what it has missed. The reason is above, and in the log.",
+        )
+    stop.finish()
+
+
 def run(
     ctx: typer.Context,
     names: Annotated[
@@ -232,72 +338,11 @@ def run(
         listed = ", ".join(known.jobs) or "none"
         raise UsageError("name the jobs to run, or give --all", hint=f"Jobs: {listed}. See `headrace jobs`.")
     chosen = known.every() if every else known.find(names or [])
-    connection = connect(settings)
-
-    from headrace.dev import find_java
-    from headrace.engine.limits import StateLimit
-    from headrace.kafka import Topics
-    from headrace.kafka.job_topics import ensure_topics
-    from headrace.kafka.rights import check_rights
-    from headrace.spark.run.publishing import ProgressTopic
-    from headrace.spark.run.rights import rights_of
-    from headrace.spark.run.runner import RunOptions, run_jobs
-    from headrace.spark.run.supervisor import Restarts
-    from headrace.spark.session.session import read_conf
-
-    find_java()  # its error says how to install one; Spark's own does not
-    needed = rights_of(chosen)
-    check_rights(connection, needed)
-    # Where nothing is missing, nothing is asked for: whoever runs a job need not be allowed to make topics.
-    ensure_topics(Topics(connection), chosen, known.things("topics"))
-    options = RunOptions(
-        connection=connection,
-        master=settings.spark.master,
-        checkpoint=checkpoint_of(settings, chosen),
-        key_groups=settings.spark.key_groups,
-        state_partitions=settings.spark.state_partitions,
-        cadence_ms=settings.spark.cadence_ms,
-        driver_memory=settings.spark.driver_memory,
-        state_memory_mb=settings.spark.state_memory_mb,
-        max_events_per_batch=settings.spark.max_events_per_batch,
-        max_bytes_per_batch=settings.spark.max_bytes_per_batch,
-        target_batch_ms=settings.spark.target_batch_ms,
-        encoding=settings.spark.result_encoding,
-        delivery=settings.spark.delivery,
-        apart_rows=settings.spark.apart_rows,
-        transaction_bytes=settings.spark.transaction_mb * 1024 * 1024,
-        state_limit=StateLimit(settings.spark.max_state_keys, settings.spark.max_state_bytes),
-        restarts=Restarts(most=settings.spark.restarts),
+    flags = RunFlags(
+        fresh=fresh,
         accept_loss=accept_loss,
         accept_old_checkpoint=accept_old_checkpoint,
         take_over=take_over,
-        python=settings.spark.executor_python or None,
-        ship=settings.paths.home / "environment" if settings.spark.ship_environment else None,
-        settings=read_conf(settings.spark.conf) if settings.spark.conf is not None else {},
-        starting="earliest" if begin is Start.START else "latest",
-        fresh=fresh,
+        from_now=begin is Start.NOW,
     )
-    report = _Reporter(json=json)
-    log = settings.log_directory / "run.log"
-    terminal.note(f"Running {', '.join(job.name for job in chosen)} on {settings.spark.master}; Ctrl-C stops.")
-    with (
-        stop_on_signals() as stop,
-        contextlib.nullcontext() if json else quiet_spark(log),
-        ProgressTopic(connection, query=options.checkpoint.name, jobs=chosen) as published,
-    ):
-
-        def tell(event: RunEvent) -> None:
-            report(event)
-            published(event)
-
-        run_in_thread(lambda: run_jobs(chosen, options, tell, stop), stop)
-    if not json:
-        terminal.line(report.summary())
-        for job in chosen:
-            terminal.note(f"Results: headrace tail {job.result_topic}")
-    if report.stopped:
-        raise JobError(
-            f"{', '.join(report.stopped)} failed and did not take part any more; the other jobs went on",
-            hint="Mend it and start again: it takes in what it has missed. The reason is above, and in the log.",
-        )
-    stop.finish()
+    run_chosen(settings, chosen, known, flags, json=json)

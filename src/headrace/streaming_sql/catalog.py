@@ -117,6 +117,11 @@ class Catalog:
     # --- what there is
 
     @property
+    def entries(self) -> list[Entry]:
+        """All of them, in the order in which they were created."""
+        return list(self._entries.values())
+
+    @property
     def tables(self) -> list[TableEntry]:
         """The tables, in the order of their names."""
         return [each for each in self._sorted() if isinstance(each, TableEntry)]

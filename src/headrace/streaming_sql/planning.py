@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from headrace.cep.sql.functions import FUNCTIONS
 from headrace.engine.changelog import unweighted, weighted
 from headrace.engine.operator import EVENT_TIME, INGESTION_TIME, IS_RETRACTION
 from headrace.errors import HeadraceError, PlanError
@@ -97,3 +98,8 @@ def quoted(name: str) -> str:
     '"a b"'
     """
     return '"' + name.replace('"', '""') + '"'
+
+
+def function_names() -> list[str]:
+    """Tell the names of the functions that queries may call."""
+    return sorted(FUNCTIONS)

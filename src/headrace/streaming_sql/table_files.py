@@ -21,6 +21,7 @@ from headrace.formats import Records
 from headrace.stream import Stream
 from headrace.streaming_sql.table_formats import OwnFormats, TimeOfEvents, choose_format
 from headrace.streaming_sql.table_source import INSTANT, SourceColumns, finish_columns, stored_columns, time_of_events
+from headrace.time import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,7 @@ def frame_table(name: str, frame: pl.DataFrame, *, time: str | None = None) -> B
         time: The column with the time of an event; None: `event_time`, or none where there is no such column.
     """
     rows = _timed(frame, time, now())
-    source = Stream.rows(name, _without_time(rows.schema))
+    source = Stream.rows(name, _without_time(rows.schema)).watermark(bounded("0s"))
     return BoundedTable(name, source, lambda: BoundedRows(rows), f"a frame of {frame.height:,} rows")
 
 

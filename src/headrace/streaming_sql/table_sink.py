@@ -223,6 +223,25 @@ def insert_job(
         raise insert.text.located(wrong) from wrong
 
 
+def writer_of(table: TableEntry, insert: Insert, own: OwnFormats) -> tuple[str, Format]:
+    """Tell the topic of a table, and what writes its rows as values of records.
+
+    Raises:
+        ScriptError: It is no topic, or its format cannot be written by one process.
+    """
+    if table.definition is None:
+        raise insert.text.problem(f"{insert.table} is no table with a topic")
+    options = Options(table.definition)
+    choice = choose_format(options, own)
+    if choice.is_envelope or choice.is_changelog:
+        raise insert.text.problem(
+            f"rows of files are not written as {choice.name}", hint="Give the table 'format' = 'json', 'csv' or 'avro'."
+        )
+    columns = {each.name: each.dtype for each in table.definition.columns if isinstance(each, PhysicalColumn)}
+    topic = options.needed("topic", hint="Name it: 'topic' = 'late'.")
+    return topic, choice.make(columns, TimeOfEvents())
+
+
 def _check_updates(definition: CreateTable, insert: Insert, stream: Stream) -> None:
     if stream.node.updating and not definition.primary_key:
         raise insert.text.problem(
