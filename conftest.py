@@ -8,11 +8,15 @@ the test says.
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: What Hypothesis tries if nobody says otherwise; the profiles count in shares of it.
 FULL = 100
@@ -68,3 +72,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         chosen: settings = getattr(test, _SETTINGS)
         share = settings.get_profile(profile).max_examples
         setattr(test, _SETTINGS, settings(chosen, max_examples=examples(chosen.max_examples, share)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_services_are_left() -> Iterator[None]:
+    """Close what enrichments of a module keep open, such as caches: pages of the documentation make some, too."""
+    yield
+    service = sys.modules.get("headrace.enrich.service")
+    if service is not None:
+        service.close_services()

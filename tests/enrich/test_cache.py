@@ -121,6 +121,17 @@ def test_a_file_that_is_no_database_is_not_held_open(tmp_path: Path, opened: Ope
     assert str(tmp_path / "c") not in held
 
 
+def test_an_answer_that_comes_after_the_end_does_not_open_the_file_again(tmp_path: Path, opened: Opened) -> None:
+    cache = opened()
+    cache.put({("a",): ("x",)}, seconds=10)
+    cache.close()
+    cache.put({("b",): ("y",)}, seconds=10)
+    assert answers(cache, ("a",), ("b",), ("c",)) == {("a",): ("x",), ("b",): ("y",)}
+    held = [file.path for file in psutil.Process().open_files()]
+    assert str(tmp_path / "c") not in held
+    assert answers(opened(), ("a",), ("b",)) == {("a",): ("x",)}
+
+
 def test_a_file_that_another_holds_is_passed_over(tmp_path: Path, opened: Opened) -> None:
     cache = opened()
     cache.put({("a",): ("x",)}, seconds=10)

@@ -328,6 +328,5 @@ def doctor(ctx: typer.Context, bootstrap: Bootstrap = None, json: Json = False) 
     if "FAIL" in worst:
         raise typer.Exit(int(ExitCode.ENVIRONMENT))
     if not json:
-        terminal.line(
-            "Ready; try `headrace demo`." if "WARN" not in worst else "Ready, with warnings; try `headrace demo`."
-        )
+        warned = ", with warnings" if "WARN" in worst else ""
+        terminal.line(f"Ready{warned}; try `headrace dev` in a project, which `headrace new NAME` makes.")

@@ -96,7 +96,7 @@ class Cache:
             self._file.put(entries, self._clock())
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file, for good; what comes later is kept in memory alone."""
         if self._file is not None:
             self._file.close()
 
@@ -159,6 +159,7 @@ class _File:
 
     def close(self) -> None:
         with self._lock:
+            self._usable = False  # an answer that comes later would open the file again, for nobody to close
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None

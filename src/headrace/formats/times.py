@@ -321,9 +321,10 @@ def _iso_alike(texts: pl.Series) -> pl.Series | None:
     hour, minute, second = number(8, 2), number(10, 2), number(12, 2)
     if (hour > 23).any() or (minute > 59).any() or (second > 59).any() or not ((month >= 1) & (month <= 12)).all():
         return None
-    months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
-    first_day = months.astype("datetime64[D]").astype(np.int64)
-    following = (months + 1).astype("datetime64[D]").astype(np.int64)
+    months = (year - 1970) * 12 + month - 1
+    first_day, following = (
+        each.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for each in (months, months + 1)
+    )
     if not ((day >= 1) & (day <= following - first_day)).all():
         return None
     micros = ((((first_day + day - 1) * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000
