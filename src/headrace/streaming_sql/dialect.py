@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from sqlglot import exp, tokens
+from sqlglot import exp
+from sqlglot import parser as sqlglot_parser
+from sqlglot import tokens as sqlglot_tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
-from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import TokenType
-from sqlglot.tokens import Tokenizer
 
 from headrace.cep.sql.lexer import Cursor, tokenize
 from headrace.errors import PlanError
@@ -94,24 +94,28 @@ class Emit(exp.Expression):
 class Headrace(Dialect):
     """The dialect."""
 
-    class Tokenizer(Tokenizer):
+    class Tokenizer(sqlglot_tokens.Tokenizer):
         """Names stand in back-ticks or double quotes, texts in single quotes."""
 
         IDENTIFIERS = ["`", '"']  # noqa: RUF012
         QUOTES = ["'"]  # noqa: RUF012
         KEYWORDS = {  # noqa: RUF012
-            **{key: kind for key, kind in tokens.Tokenizer.KEYWORDS.items() if key not in ("CALL", "EXECUTE", "COPY")},
+            **{
+                key: kind
+                for key, kind in sqlglot_tokens.Tokenizer.KEYWORDS.items()
+                if key not in ("CALL", "EXECUTE", "COPY")
+            },
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
         }
 
-    class Parser(Parser):
+    class Parser(sqlglot_parser.Parser):
         """The parser."""
 
         # Which function a name means is decided by our own table.
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS = {  # noqa: RUF012
             name: read
-            for name, read in Parser.FUNCTION_PARSERS.items()
+            for name, read in sqlglot_parser.Parser.FUNCTION_PARSERS.items()
             if name in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "CEIL", "FLOOR", "OVERLAY")
         }
 
