@@ -3,7 +3,7 @@
 `Stream` describes what is to be computed, `Job` gives it a name and a result topic. `headrace.inprocess` runs a stream
 in this process, `headrace.spark` on Spark. A first job needs `headrace` for streams, windows and watermarks,
 `headrace.windows` for triggers and aggregates, `headrace.patterns` for patterns, and `headrace.formats` for records
-that others write; `sql` runs MATCH_RECOGNIZE over frames and streams. `preview` shows what a stream makes of some rows,
+that others write; `sql` runs SQL over frames and streams. `preview` shows what a stream makes of some rows,
 `run` runs jobs on Spark.
 """
 
@@ -17,10 +17,10 @@ from headrace.moved import find_moved_modules
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
     from headrace.inprocess.previews import preview
+    from headrace.inprocess.sql_queries import sql
     from headrace.patterns import Pattern
     from headrace.spark.run.launch import run
     from headrace.stream import Display, Job, Output, Stream
-    from headrace.stream.sql import sql
     from headrace.time import ascending, bounded, percentile, perfect, punctuated
     from headrace.windows import count_window, delta, global_, punctuation, session, sliding, tumbling
 
@@ -59,7 +59,7 @@ _HOMES = {
     "Output": "headrace.stream",
     "Display": "headrace.stream",
     "Pattern": "headrace.patterns",
-    "sql": "headrace.stream.sql",
+    "sql": "headrace.inprocess.sql_queries",
     "preview": "headrace.inprocess.previews",
     "run": "headrace.spark.run.launch",
     "ascending": "headrace.time",

@@ -147,6 +147,7 @@ def test_watching_ends_with_ctrl_c_and_the_shell_does_not(shell: Terminal) -> No
     shell.sees("headrace>")
     shell.enter("SHOW TABLES;")
     shell.sees("scans .*the file")
+    shell.sees("headrace>")
     shell.child.sendeof()
     assert shell.ends() == 0
 

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from headrace.errors import PlanError
+from headrace.inprocess.sql_answers import answer_in_process
 from headrace.stream import Stream
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.script_jobs import jobs_of_script
@@ -59,7 +60,9 @@ def test_definitions_and_questions_about_them() -> None:
     )
     explained = last(session, "EXPLAIN SELECT depot FROM scans WHERE weight > 10")
     assert isinstance(explained, Text)
-    assert explained.text.startswith("topic scans as json, time from ts\n  watermark bounded(5s)\n  filter")
+    assert explained.text.startswith(
+        "topic scans as json, time from ts\n  watermark bounded(5s)\n  select depot, weight, ts\n  filter"
+    )
     last(session, "DROP VIEW big; DROP TABLE IF EXISTS nothing")
     assert last(session, "SHOW VIEWS") == Listing(("view",), ())
 
@@ -134,7 +137,7 @@ def test_jobs_of_a_file() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("SELECT * FROM scan", "names no table", "Tables and views: heavy, scans"),
+        ("SELECT * FROM scan", "unknown table 'scan'", "Did you mean scans?"),
         ("CREATE TABLE scans (a INT) WITH ('connector' = 'print')", "a table scans already", "DROP TABLE scans"),
         ("CREATE VIEW v AS SELECT nope FROM scans", "nope", ""),
         ("DROP VIEW scans", "scans is a table", "DROP TABLE scans"),
@@ -181,7 +184,7 @@ def test_functions_are_found_beside_the_project(tmp_path: Path) -> None:
 
     from headrace.streaming_sql.user_functions import function_at
 
-    (tmp_path / "my_sql_functions.py").write_text("def double(n):\n    return n * 2\n\nvalue = 3\n")
+    (tmp_path / "my_sql_functions.py").write_text("def double(n: int) -> int:\n    return n * 2\n\nvalue = 3\n")
     catalog = Catalog(load=partial(function_at, directories=(tmp_path,)))
     session = Session(catalog)
     last(session, "CREATE FUNCTION twice AS 'my_sql_functions:double' LANGUAGE PYTHON")
@@ -196,3 +199,68 @@ def test_functions_are_found_beside_the_project(tmp_path: Path) -> None:
             last(session, f"CREATE FUNCTION other AS '{place}' LANGUAGE PYTHON")
     sys.modules.pop("my_sql_functions", None)
     sys.path.remove(str(tmp_path))
+
+
+def jobs_of(session: Session, text: str) -> list[Any]:
+    result = last(session, text)
+    assert isinstance(result, Insertions)
+    return [part.job for part in result.parts]
+
+
+def test_an_insert_keeps_what_tells_its_results_apart() -> None:
+    session = Session()
+    (windows,) = jobs_of(
+        session,
+        SCANS
+        + """CREATE TABLE counts (place STRING, n BIGINT)
+             WITH ('connector' = 'kafka', 'topic' = 'counts', 'format' = 'json');
+             INSERT INTO counts SELECT depot, COUNT(*) FROM TABLE(TUMBLE(TABLE scans, DESCRIPTOR(ts), INTERVAL '5'
+             MINUTE)) GROUP BY depot, window_start, window_end""",
+    )
+    assert windows.pipeline.outputs[0].keys == ("depot",)
+    # A key that the result does not have stays beside it; a query without state is keyed by its columns.
+    (hidden,) = jobs_of(session, "INSERT INTO counts SELECT 'x', COUNT(*) FROM scans GROUP BY TUMBLE(ts, INTERVAL "
+                        "'1' HOUR), depot")  # fmt: skip
+    assert set(hidden.pipeline.outputs[0].keys) <= set(hidden.stream.schema)
+    (plain,) = jobs_of(session, "INSERT INTO counts SELECT depot, 1 FROM scans")
+    assert len(plain.pipeline.outputs[0].keys) == 2
+
+
+def test_updating_results_are_upserts_of_the_primary_key() -> None:
+    session = Session()
+    (job,) = jobs_of(
+        session,
+        SCANS
+        + """CREATE TABLE totals (place STRING, kilos DOUBLE, PRIMARY KEY (place) NOT ENFORCED)
+             WITH ('connector' = 'kafka', 'topic' = 'totals', 'format' = 'json');
+             INSERT INTO totals SELECT depot, SUM(weight) FROM scans GROUP BY depot""",
+    )
+    assert tuple(job.upsert) == ("place",)
+    with pytest.raises(PlanError, match="has no PRIMARY KEY"):
+        last(session, HEAVY + "INSERT INTO heavy SELECT depot, COUNT(*), 'x' FROM scans GROUP BY depot")
+
+
+def test_queries_call_functions_of_users() -> None:
+    def shout(text: str, times: int = 1) -> str:
+        return text.upper() + "!" * times
+
+    session = Session()
+    session.catalog.add("doors", pl.DataFrame({"door": ["a", None]}))
+    session.catalog.add_function("shout", shout)
+    answer = last(session, "SELECT shout(door, 2) AS s FROM doors")
+    assert isinstance(answer, Answer)
+    assert answer_in_process(answer.planned, answer.tables).rows["s"].to_list() == ["A!!", None]
+    with pytest.raises(PlanError, match="does not say what it gives"):
+        session.catalog.add_function("untyped", lambda text: text)
+
+
+def test_bounded_tables_are_ordered_limited_and_warn_of_nothing() -> None:
+    session = Session()
+    session.catalog.add("doors", pl.DataFrame({"door": ["a", "b", "a", "c"], "n": [1, 2, 3, None]}))
+    answer = last(session, "SELECT door, SUM(n) AS n FROM doors GROUP BY door ORDER BY n DESC LIMIT 2")
+    assert isinstance(answer, Answer)
+    assert answer_in_process(answer.planned, answer.tables).rows.rows() == [("a", 4), ("b", 2)]
+    assert answer.planned.cautions == ()
+    endless = last(session, SCANS + "SELECT depot, COUNT(*) FROM scans GROUP BY depot")
+    assert isinstance(endless, Answer)
+    assert "keeps each group for ever" in endless.planned.cautions[0]

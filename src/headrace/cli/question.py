@@ -80,8 +80,8 @@ class Question:
 
     def stream(self, tables: Mapping[str, Any]) -> Stream:
         """The query over streams."""
-        from headrace.stream.passing import runnable
-        from headrace.stream.sql import sql
+        from headrace.inprocess.sql_queries import sql
+        from headrace.streaming_sql.passing import runnable
 
         return runnable(sql(self.query, tables))
 
@@ -95,9 +95,9 @@ class Question:
 
     def answer(self) -> pl.DataFrame:
         """Answer it in this process, over what files and topics hold now."""
-        from headrace.cep.sql import query
+        from headrace.inprocess.sql_queries import sql
 
-        found: pl.DataFrame = query(self.query, {**self.files, **self._read_topics()})
+        found: pl.DataFrame = sql(self.query, {**self.files, **self._read_topics()})
         return found
 
     def _read_topics(self) -> dict[str, pl.DataFrame]:

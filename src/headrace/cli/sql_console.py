@@ -12,7 +12,7 @@ from headrace.cli import terminal
 from headrace.cli.printer import Format, Printer
 from headrace.cli.sql_rows import FollowedRows, can_redraw
 from headrace.cli.stopping import stop_on_signals
-from headrace.errors import HeadraceError, PlanError
+from headrace.errors import PlanError
 from headrace.inprocess.sql_answers import answer_in_process
 from headrace.streaming_sql import statements
 from headrace.streaming_sql.ddl import parse_script
@@ -20,7 +20,7 @@ from headrace.streaming_sql.session import Answer, Done, Insertion, Insertions, 
 from headrace.streaming_sql.table_sink import target_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import polars as pl
 
@@ -76,10 +76,12 @@ class Console:
                     for note in notes:
                         terminal.note(note, style="yellow")
                 case Answer() if isinstance(statement, statements.Query):
+                    _note(result.planned.cautions)
                     columns = ", ".join(result.planned.schema)
                     terminal.line(f"{statement.query.at}: SELECT gives {columns}")
                 case Insertions(parts=parts):
                     for part in parts:
+                        _note(part.answer.planned.cautions)
                         what = "is written by this process" if part.job is None else f"is the job {part.job.name}"
                         terminal.line(f"{part.insert.text.at}: INSERT INTO {part.insert.table} {what}")
         terminal.note("All statements are fine.")
@@ -112,14 +114,14 @@ class Console:
 
     def _answer(self, answer: Answer) -> None:
         if not answer.is_bounded:
+            _note(answer.planned.cautions)
             self._follow(answer)
             return
         found = answer_in_process(answer.planned, answer.tables)
         Printer(self.form).show(found.rows)
         if self.form is Format.table:
             terminal.note(f"({found.rows.height:,} row{'' if found.rows.height == 1 else 's'})")
-        for note in found.notes:
-            terminal.note(note, style="yellow")
+        _note(found.notes)
 
     def _follow(self, answer: Answer) -> None:
         from headrace.cli.sql_follow import follow_query
@@ -132,6 +134,7 @@ class Console:
         terminal.note(f"({shown.shown:,} rows)")
 
     def _insert(self, part: Insertion) -> None:
+        _note(part.answer.planned.cautions)
         if part.job is not None:
             if self.start_job is None:
                 self.jobs.append(part.job)
@@ -151,8 +154,7 @@ class Console:
         renamed = found.rows.rename({name: source for name, source in part.answer.planned.columns if name != source})
         written = self._write(part, target_rows(renamed, columns))
         terminal.note(f"{written:,} rows into {part.insert.table}.")
-        for note in found.notes:
-            terminal.note(note, style="yellow")
+        _note(found.notes)
 
     def _write(self, part: Insertion, rows: pl.DataFrame) -> int:
         """Write all rows of a query that is at its end."""
@@ -209,6 +211,6 @@ def _write_file(part: Insertion, rows: pl.DataFrame) -> None:
         raise PlanError(f"{path} cannot be written: {os.strerror(problem.errno or 0)}") from problem
 
 
-def say(problem: HeadraceError) -> None:
-    """Show an error, and go on."""
-    terminal.error(problem)
+def _note(notes: Iterable[str]) -> None:
+    for note in notes:
+        terminal.note(note, style="yellow")

@@ -10,8 +10,9 @@ import pyarrow as pa
 from headrace.cli import terminal
 from headrace.formats import Records
 from headrace.inprocess import Runner
-from headrace.stream.passing import runnable
 from headrace.stream.plan import TopicSource
+from headrace.streaming_sql.constants import constant_sources
+from headrace.streaming_sql.passing import runnable
 
 if TYPE_CHECKING:
     import threading
@@ -47,7 +48,7 @@ def follow_query(
     sources = [entry.source for entry in runner.pipeline.entries]
     topics = list(dict.fromkeys(source.topic for source in sources if isinstance(source, TopicSource)))
     names = {source.name for source in sources}
-    first = {
+    first = constant_sources(planned.stream) | {
         table.bounded.source: table.bounded.read().frame
         for table in answer.tables
         if table.bounded is not None and table.bounded.source in names

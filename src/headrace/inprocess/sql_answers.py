@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import PlanError
 from headrace.inprocess.runner import Runner
-from headrace.stream.passing import runnable
+from headrace.streaming_sql.constants import constant_sources
+from headrace.streaming_sql.passing import runnable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,7 +58,7 @@ def answer_in_process(planned: Planned, tables: Iterable[TableEntry]) -> SqlAnsw
     """
     runner = Runner(runnable(planned.stream))
     wanted = {entry.source.name for entry in runner.pipeline.entries}
-    fed: dict[str, pl.DataFrame] = {}
+    fed: dict[str, pl.DataFrame] = constant_sources(planned.stream)
     problems: dict[str, dict[int, str]] = {}
     for table in tables:
         if table.bounded is None or table.bounded.source not in wanted:

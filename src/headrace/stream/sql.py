@@ -125,6 +125,10 @@ def sql(
     return found
 
 
+class AroundMatchError(PlanError):
+    """What stands around MATCH_RECOGNIZE is more than a projection and conditions."""
+
+
 class _Streams:
     """Tables that are streams, and frames beside them."""
 
@@ -290,4 +294,5 @@ class _Select:
     def _refuse(self, node: exp.Expr | None, message: str, *, hint: str = _HINT) -> PlanError:
         starts = [] if node is None else [each.meta.get("start") for each in node.find_all(exp.Identifier)]
         known = [start for start in starts if isinstance(start, int)]
-        return problem(message, self._query.at_offset(min(known, default=0)), hint=hint)
+        found = problem(message, self._query.at_offset(min(known, default=0)), hint=hint)
+        return AroundMatchError(found.message, hint=found.hint)

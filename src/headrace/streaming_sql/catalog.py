@@ -8,7 +8,7 @@ only what it names.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -16,13 +16,17 @@ import polars as pl
 
 from headrace.cep.sql.lexer import tokenize
 from headrace.cep.sql.query import as_polars
+from headrace.engine.operator import EVENT_TIME, INGESTION_TIME
 from headrace.errors import HeadraceError, PlanError
 from headrace.stream import Stream
+from headrace.stream import plan as nodes
 from headrace.streaming_sql.options import Options
 from headrace.streaming_sql.planning import Planned, add_column, plan
+from headrace.streaming_sql.relation import CatalogTable
 from headrace.streaming_sql.table_files import BoundedTable, file_table, frame_table
 from headrace.streaming_sql.table_formats import OwnFormats
-from headrace.streaming_sql.table_source import topic_stream
+from headrace.streaming_sql.table_source import proctime_column, topic_table
+from headrace.streaming_sql.user_functions import scalar_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,6 +51,7 @@ class TableEntry:
         definition: How it was created; None for one that the program gave.
         bounded: Gives the rows, if they are all there.
         notes: What was written and has no effect.
+        relation: What queries read; None: the stream, or nothing.
     """
 
     name: str
@@ -55,10 +60,13 @@ class TableEntry:
     definition: statements.CreateTable | None = None
     bounded: BoundedTable | None = None
     notes: tuple[str, ...] = ()
+    relation: CatalogTable | None = field(default=None, repr=False)
 
     @property
     def columns(self) -> dict[str, pl.DataType]:
         """Its columns and their types, in the order of the definition."""
+        if self.definition is not None and not self.definition.columns and self.relation is not None:
+            return {name: self.relation.stream.schema[name] for name in self.relation.columns}
         if self.definition is None or not self.definition.columns:
             return dict(self.stream.schema) if self.stream is not None else {}
         known = {} if self.stream is None else dict(self.stream.schema)
@@ -181,7 +189,12 @@ class Catalog:
         self._entries["relation", name.lower()] = entry
 
     def add_function(self, name: str, function: Callable[..., Any]) -> None:
-        """Add a function of Python under a name."""
+        """Add a function of Python under a name.
+
+        Raises:
+            PlanError: It does not say what it gives.
+        """
+        scalar_function(name, function)
         self._entries["function", name.lower()] = FunctionEntry(name, None, function)
 
     def create_table(self, table: statements.CreateTable) -> TableEntry:
@@ -196,15 +209,19 @@ class Catalog:
                 return found
         options = Options(table)
         connector = options.choice("connector", CONNECTORS, "")
-        stream, bounded = None, None
+        stream, bounded, relation = None, None, None
         if connector in ("file", "filesystem") and self._is_file_to_read(options):
             bounded = file_table(table, options, self.formats, self._compute)
             stream = bounded.stream
+            given = CatalogTable(stream, kind="lookup" if table.primary_key else "stream")
+            relation = _read_as(table, given, has_time=bounded.has_time)
         elif connector in ("kafka", "upsert-kafka"):
-            stream = topic_stream(table, options, self.formats, self._compute)
+            found_table = topic_table(table, options, self.formats, self._compute)
+            stream = found_table.stream
+            relation = _read_as(table, found_table)
         ask_for_output_options(options)
         options.finish()
-        entry = TableEntry(table.name, stream, connector, table, bounded, tuple(options.notes))
+        entry = TableEntry(table.name, stream, connector, table, bounded, tuple(options.notes), relation)
         self._entries["relation", table.name.lower()] = entry
         return entry
 
@@ -226,7 +243,7 @@ class Catalog:
         planned = self.plan(view.query)
         if view.columns:
             planned = _renamed(view, planned)
-        entry = ViewEntry(view.name, view, planned, tuple(self.tables_under(view.query)))
+        entry = ViewEntry(view.name, view, planned, self.read_by(planned))
         self._entries["relation", view.name.lower()] = entry
         return entry
 
@@ -248,6 +265,10 @@ class Catalog:
             raise function.text.located(wrong) from wrong
         if not callable(loaded):
             raise function.text.problem(f"{function.place} is a {type(loaded).__name__} and no function")
+        try:
+            scalar_function(function.name, loaded)
+        except HeadraceError as wrong:
+            raise function.text.located(wrong) from wrong
         entry = FunctionEntry(function.name, function, loaded)
         self._entries["function", function.name.lower()] = entry
         return entry
@@ -293,16 +314,36 @@ class Catalog:
         Raises:
             ScriptError: It is wrong; the message says where.
         """
-        names = self.names_in(query)
-        if not names:
-            known = [*(each.name for each in self.tables), *(each.name for each in self.views)]
-            hint = f"Tables and views: {', '.join(known[:20])}." if known else "Write CREATE TABLE first."
-            raise query.problem("the query names no table that is there", hint=hint)
         bounded = all(each.bounded is not None for each in self.tables_under(query))
+        relations = {name: self._relation(name) for name in self._readable()}
         try:
-            return plan(query.text, {name: self._relation(name) for name in names}, bounded=bounded)
+            self._refuse_sinks(query)
+            planned = plan(query.text, relations, functions=self._functions(), bounded=bounded)
         except HeadraceError as wrong:
             raise query.located(wrong) from wrong
+        return replace(planned, cautions=tuple(query.moved(each) for each in planned.cautions))
+
+    def read_by(self, planned: Planned) -> tuple[TableEntry, ...]:
+        """Tell which tables a planned query reads, also by way of views."""
+        wanted = _sources(planned.stream)
+        return tuple(each for each in self.tables if each.stream is not None and _sources(each.stream) & wanted)
+
+    def _readable(self) -> list[str]:
+        return [
+            each.name
+            for each in self.entries
+            if isinstance(each, ViewEntry) or (isinstance(each, TableEntry) and each.stream is not None)
+        ]
+
+    def _refuse_sinks(self, query: Fragment) -> None:
+        """Refuse a query that can only be about a table without rows."""
+        names = self.names_in(query)
+        found = [self.find(name) for name in names]
+        if found and all(isinstance(each, TableEntry) and each.stream is None for each in found):
+            raise PlanError(f"table {names[0]} can only be written", hint="Its connector has no rows to read.")
+
+    def _functions(self) -> dict[str, Any]:
+        return {each.name: scalar_function(each.name, each.function) for each in self.functions}
 
     def names_in(self, query: Fragment) -> list[str]:
         """Tell which tables and views a query may name: those whose names stand in it."""
@@ -324,16 +365,14 @@ class Catalog:
     def _relation(self, name: str) -> Any:
         entry = self.find(name)
         if isinstance(entry, ViewEntry):
-            return entry.planned.stream
-        if entry.stream is None:
-            raise PlanError(f"table {name} can only be written", hint="Its connector has no rows to read.")
-        return entry.stream
+            return entry.planned.relation
+        return entry.stream if entry.relation is None else entry.relation
 
     def _compute(self, stream: Stream, expressions: Mapping[str, Fragment]) -> Stream:
         """Add computed columns, one after the other: each may name those before it."""
         for name, expression in expressions.items():
             try:
-                stream = add_column(stream, name, expression.text)
+                stream = add_column(stream, name, expression.text, functions=self._functions())
             except HeadraceError as wrong:
                 raise expression.located(wrong) from wrong
         return stream
@@ -346,8 +385,25 @@ def _renamed(view: statements.CreateView, planned: Planned) -> Planned:
             f"view {view.name} names {len(view.columns)} columns, its query gives {len(planned.columns)}",
             hint=f"The query gives {', '.join(planned.schema)}.",
         )
-    pairs = zip(view.columns, planned.columns, strict=True)
-    return replace(planned, columns=tuple((name, physical) for name, (_, physical) in pairs))
+    return planned.called(view.columns)
+
+
+def _sources(stream: Stream) -> set[str]:
+    """Name the sources of a stream."""
+    return {each.source.name for each in nodes.nodes_of(stream.node) if isinstance(each, nodes.Read)}
+
+
+def _read_as(table: statements.CreateTable, found: CatalogTable, *, has_time: bool = False) -> CatalogTable:
+    """Say which columns of a stream are those of the table, and which of them is the time of its rows."""
+    stream = found.stream
+    proctime = proctime_column(table)
+    names = [each.name for each in table.columns if each.name != proctime]
+    if not names:  # a file without declared columns has those of its own
+        own = () if has_time else (EVENT_TIME,)
+        names = [name for name in stream.schema if name not in (*own, INGESTION_TIME)]
+    time = "" if table.watermark is None else table.watermark.column
+    columns = {name: name for name in names if name in stream.schema}
+    return replace(found, time=time, proctime=proctime, columns=columns)
 
 
 def ask_for_output_options(options: Options) -> None:

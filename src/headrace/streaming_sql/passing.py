@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.engine import Outcome
+from headrace.engine.operator import ORIGINAL
 from headrace.stream import Stream, plan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     import polars as pl
 
     from headrace.engine import Segments, Turn
@@ -26,7 +29,10 @@ class PassOperator:
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Give the rows that came."""
         del state
-        return Outcome(rows=turn.rows if turn.rows.height else None)
+        return Outcome(rows=turn.rows.drop(ORIGINAL, strict=False) if turn.rows.height else None)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """There is nothing to spread."""
 
     def schema(self, rows: pl.Schema) -> pl.Schema:
         """The columns that come in."""
@@ -37,11 +43,17 @@ class PassOperator:
         return {"operator": "pass"}
 
 
-def runnable(stream: Stream) -> Stream:
-    """Make a stream without state one that a runner takes; any other stays as it is."""
-    if stream.node.stateful:
+def runnable(stream: Stream, keys: Iterable[str] = (), *, always: bool = False) -> Stream:
+    """Make a stream without state one that a runner takes; any other stays as it is.
+
+    Args:
+        stream: The stream.
+        keys: The columns by which its rows are spread and told apart.
+        always: Whether a stream with state gets such a step, too.
+    """
+    if stream.node.stateful and not always:
         return stream
-    keyed = plan.KeyBy(input=stream.node, schema=stream.schema, keys=(), null_keys=True)
+    keyed = plan.KeyBy(input=stream.node, schema=stream.schema, keys=tuple(keys), null_keys=True)
     operator = PassOperator()
     node = plan.Processed(
         input=keyed,

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from sqlglot import exp
 
-from headrace.cep.sql.functions import FUNCTIONS
 from headrace.engine.changelog import unweighted, weighted
-from headrace.engine.operator import EVENT_TIME, INGESTION_TIME, IS_RETRACTION
+from headrace.engine.operator import IS_RETRACTION
 from headrace.errors import HeadraceError, PlanError
-from headrace.stream.sql import sql
+from headrace.streaming_sql.aggregates import AGGREGATES
+from headrace.streaming_sql.dialect import parse_query
+from headrace.streaming_sql.expressions import Binder
+from headrace.streaming_sql.function_table import FUNCTIONS
+from headrace.streaming_sql.query import plan_relation
+from headrace.streaming_sql.relation import HIDDEN, CatalogTable, relation_of
+from headrace.streaming_sql.scope import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.stream import Stream
+    from headrace.streaming_sql.functions import ScalarFunction
+    from headrace.streaming_sql.relation import Relation
 
 
 @dataclass(frozen=True)
@@ -25,12 +33,31 @@ class Planned:
     """A query that was planned.
 
     Args:
-        stream: Its rows. They have further columns: keys, times, and whether a row is taken back.
-        columns: The columns that the query names, in its order: each with the name of the stream's column.
+        relation: Its rows and columns.
+        cautions: What would keep state without bound, with its place.
     """
 
-    stream: Stream
-    columns: tuple[tuple[str, str], ...]
+    relation: Relation
+    cautions: tuple[str, ...] = ()
+
+    @property
+    def stream(self) -> Stream:
+        """Its rows. They have further columns: times, and whether a row is taken back."""
+        return self.relation.stream
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns that the query names, in its order: each with the name of the stream's column."""
+        found: dict[str, str] = {}
+        for column in self.relation.columns:
+            if not column.shown or not column.physical:
+                continue
+            name, number = column.name, 1
+            while name in found:
+                number += 1
+                name = f"{column.name}_{number}"
+            found[name] = column.physical
+        return tuple(found.items())
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
@@ -42,53 +69,85 @@ class Planned:
         """Whether rows may be taken back."""
         return self.stream.node.updating
 
+    def called(self, names: Sequence[str]) -> Planned:
+        """Give the columns other names."""
+        return replace(self, relation=self.relation.called("", names))
+
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Give the columns of the query of rows of the stream; `is_retraction` stays where rows may be taken back."""
         kept = [pl.col(physical).alias(name) for name, physical in self.columns]
         return frame.select(*kept, IS_RETRACTION) if self.is_updating else frame.select(kept)
 
     def final(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Give the table that all rows together leave: those that were added and not taken back."""
-        rows = pl.concat([self.rows(frame) for frame in frames]) if frames else self.rows(self.stream.schema.to_frame())
-        return unweighted(weighted(rows)).drop(IS_RETRACTION) if self.is_updating else rows
+        """Give the table that all rows together leave, in the order that the query asks for.
+
+        Args:
+            frames: The rows of the stream, from their beginning to their end.
+        """
+        rows = pl.concat(frames) if frames else self.stream.schema.to_frame()
+        if self.is_updating:
+            names = dict.fromkeys(
+                [*(physical for _, physical in self.columns), *(name for name, _ in self.relation.order), IS_RETRACTION]
+            )
+            rows = unweighted(weighted(rows.select(list(names))))
+        if self.relation.order:
+            order = [name for name, _ in self.relation.order]
+            down = [each for _, each in self.relation.order]
+            rows = rows.sort(order, descending=down, nulls_last=down, maintain_order=True)
+        return rows.select(pl.col(physical).alias(name) for name, physical in self.columns)
 
 
-def plan(query: str, relations: Mapping[str, Any], *, bounded: bool = False) -> Planned:
+def plan(
+    query: str,
+    relations: Mapping[str, Any],
+    *,
+    functions: Mapping[str, ScalarFunction] | None = None,
+    bounded: bool = False,
+) -> Planned:
     """Plan a query.
 
     Args:
         query: The query.
-        relations: What it may name.
+        relations: What it may name: streams, tables, `CatalogTable`s and relations.
+        functions: Functions beside the built-in ones, by name.
         bounded: Whether its rows come to an end, so that ORDER BY and LIMIT have a meaning.
 
     Raises:
         PlanError: The query is wrong; the message says where.
     """
-    del bounded
-    stream: Stream = sql(query, relations)
-    names = [name for name in stream.schema if name not in (EVENT_TIME, INGESTION_TIME)] or list(stream.schema)
-    return Planned(stream, tuple((name, name) for name in names))
+    cautions: list[str] = []
+    relation = plan_relation(query, relations, functions=functions, bounded=bounded, warn=cautions.append)
+    # What comes to an end needs no bound.
+    return Planned(relation, () if bounded else tuple(cautions))
 
 
-def add_column(stream: Stream, name: str, expression: str) -> Stream:
+def add_column(
+    stream: Stream, name: str, expression: str, *, functions: Mapping[str, ScalarFunction] | None = None
+) -> Stream:
     """Add a column that is computed from others.
 
     Args:
         stream: The stream.
         name: The name of the column.
         expression: A scalar expression.
+        functions: Functions beside the built-in ones, by name.
 
     Raises:
         PlanError: It is wrong; the place in the message is counted from the beginning of the expression.
     """
-    # The expression has lines of its own, so that the place of an error is easily counted from it.
-    query = f"SELECT *,\n{expression}\nAS {quoted(name)} FROM source"  # noqa: S608 - it is run over one stream
+    # The expression has a line of its own, so that the place of an error is easily counted from it.
+    query = f"SELECT\n{expression}\nAS {quoted(name)} FROM source"
+    columns = {each: each for each in stream.schema if each not in HIDDEN}
     try:
-        found: Stream = sql(query, {"source": stream})
+        tree = parse_query(query)
+        if not isinstance(tree, exp.Select) or len(tree.expressions) != 1:
+            raise PlanError("line 2, column 1: this is not one expression")
+        scope = Scope.of(query, relation_of("source", CatalogTable(stream, columns=columns)))
+        bound = Binder(query, scope.resolve, functions=functions).bind(tree.expressions[0].unalias())
     except HeadraceError as wrong:
         message = re.sub(r"^line (\d+)", lambda line: f"line {max(1, int(line[1]) - 1)}", wrong.message)
         raise PlanError(message, hint=wrong.hint) from wrong
-    return found
+    return stream.with_columns(**{name: bound.expr})
 
 
 def quoted(name: str) -> str:
@@ -102,4 +161,4 @@ def quoted(name: str) -> str:
 
 def function_names() -> list[str]:
     """Tell the names of the functions that queries may call."""
-    return sorted(FUNCTIONS)
+    return sorted({*FUNCTIONS, *AGGREGATES})

@@ -166,6 +166,9 @@ def relation_of(name: str, given: Any) -> Relation:
     if extra:
         stream = projected(stream, {name: pl.col(name) for name in names})
     columns = tuple(_column(name, column, called, stream, given) for column, called in names.items())
+    if not given.time and EVENT_TIME not in names and given.columns:
+        # The time of rows that declare none: queries can name it, * leaves it out.
+        columns += (Column(EVENT_TIME, EVENT_TIME, stream.schema[EVENT_TIME], name, "rowtime", shown=False),)
     if given.proctime:
         columns += (Column(given.proctime, "", pl.Datetime("us", "UTC"), name, "proctime", shown=False),)
     return Relation(stream, columns, source=given)

@@ -101,6 +101,13 @@ class Fragment:
         message = told[found.end() :] if found else told
         return ScriptError(f"{at}: {message}\n{excerpt(self.source, at, marks)}", hint=problem.hint)
 
+    def moved(self, text: str) -> str:
+        """Give a text that begins with a place in this part with its place in the whole text."""
+        found = _PLACE.match(text)
+        if found is None:
+            return text
+        return f"{self.placed(Position(int(found[1]), int(found[2])))}: {text[found.end() :]}"
+
     def problem(self, message: str, offset: int = 0, *, hint: str = "") -> ScriptError:
         """Make the error for something wrong at an offset of this part."""
         at = self.position(offset)

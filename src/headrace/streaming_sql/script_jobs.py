@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from headrace.streaming_sql import statements
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
     from headrace.stream import Job
     from headrace.streaming_sql.catalog import Catalog
+
+
+_log = logging.getLogger(__name__)
 
 
 def jobs_of_script(text: str, catalog: Catalog, *, name: str) -> dict[str, Job]:
@@ -40,6 +44,8 @@ def jobs_of_script(text: str, catalog: Catalog, *, name: str) -> dict[str, Job]:
         result = session.execute(statement)
         if isinstance(result, Insertions):
             for part in result.parts:
+                for caution in part.answer.planned.cautions:
+                    _log.warning("%s: %s", name, caution)
                 if part.job is None:
                     raise part.insert.text.problem(
                         f"INSERT INTO {part.insert.table} reads or writes what only one process has",

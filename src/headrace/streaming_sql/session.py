@@ -197,7 +197,8 @@ class Session:
         Raises:
             PlanError: It is wrong.
         """
-        return Answer(query, self.catalog.plan(query), tuple(self.catalog.tables_under(query)))
+        planned = self.catalog.plan(query)
+        return Answer(query, planned, self.catalog.read_by(planned))
 
     # --- jobs
 

@@ -58,12 +58,14 @@ class BoundedTable:
         stream: Its rows as a stream.
         read: Gives the rows as they are now.
         what: What it is, for people.
+        has_time: Whether the time of its rows is one of its own columns.
     """
 
     source: str
     stream: Stream
     read: Callable[[], BoundedRows]
     what: str
+    has_time: bool = True
 
 
 def frame_table(name: str, frame: pl.DataFrame, *, time: str | None = None) -> BoundedTable:
@@ -118,7 +120,8 @@ def file_table(table: CreateTable, options: Options, own: OwnFormats, compute: C
     # Without a format the file itself says which columns there are.
     schema = read().frame.schema if reader.format is None else reader.format.schema
     stream = Stream.rows(table.name, _without_time(schema))
-    return BoundedTable(table.name, finish_columns(stream, columns, options, compute, time), read, f"the file {path}")
+    finished = finish_columns(stream, columns, options, compute, time)
+    return BoundedTable(table.name, finished, read, f"the file {path}", reader.has_time)
 
 
 def _format(columns: SourceColumns, options: Options, own: OwnFormats, kind: str, time: TimeOfEvents) -> Format:
@@ -140,6 +143,7 @@ class _Reader:
     columns: SourceColumns
     time: TimeOfEvents
     format: Format | None = None
+    has_time: bool = True
 
     def rows(self) -> BoundedRows:
         changed = datetime.fromtimestamp(self.path.stat().st_mtime, tz=UTC)
@@ -151,7 +155,9 @@ class _Reader:
             frame = pl.read_csv(self.path, has_header=self.header, try_parse_dates=True, infer_schema_length=10_000)
         else:
             frame = pl.read_ndjson(self.path, infer_schema_length=None)
-        return BoundedRows(_timed(self._declared(frame), None, changed))
+        frame = self._declared(frame)
+        self.has_time = isinstance(frame.schema.get(EVENT_TIME), pl.Datetime)
+        return BoundedRows(_timed(frame, None, changed))
 
     def _declared(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Give the declared columns of a file that has columns of its own, with the declared types."""

@@ -18,10 +18,11 @@ from headrace.errors import HeadraceError, SchemaError
 from headrace.formats.format import Format
 from headrace.sinks import parquet
 from headrace.stream import Job
-from headrace.stream.passing import runnable
 from headrace.streaming_sql.column_types import type_name
 from headrace.streaming_sql.options import Options
+from headrace.streaming_sql.result_keys import keyed_results
 from headrace.streaming_sql.statements import PhysicalColumn
+from headrace.streaming_sql.steps import projected
 from headrace.streaming_sql.table_formats import OwnFormats, TimeOfEvents, choose_format
 
 if TYPE_CHECKING:
@@ -203,21 +204,28 @@ def insert_job(
     stream = planned.stream
     delivery = _DELIVERIES[options.choice("sink.delivery-guarantee", _DELIVERIES, "exactly-once")]
     topic, output, sinks = "", None, _sinks(options) if table.connector in ("file", "filesystem") else ()
+    upsert = definition.primary_key if stream.node.updating else ()
     if not sinks:
         topic = options.needed("topic", hint="Name it: 'topic' = 'late'.")
-        output = _output_format(options, own, columns)
         _check_updates(definition, insert, stream)
+        if upsert:  # the key of a record names the columns of the table
+            stream = projected(stream, {each.name: each.expression for each in columns})
+            columns = tuple(TargetColumn(each.name, each.name, each.dtype) for each in columns)
+        output = _output_format(options, own, columns)
     try:
         if output is None:
             stream = _named_like(insert, stream, columns)
+        written = {each.source for each in columns if each.source is not None}
+        named = [each.source for each in columns if each.name in definition.primary_key and each.source is not None]
         return Job(
             name,
-            runnable(stream),
+            keyed_results(stream, [each for each in stream.schema if each in written], named),
             description=description or definition.comment,
             result_topic=topic,
             delivery=delivery,
             format=output,
             sinks=sinks,
+            upsert=() if sinks else upsert,
         )
     except HeadraceError as wrong:
         raise insert.text.located(wrong) from wrong

@@ -8,7 +8,8 @@ it is a dead letter; any other column is put in its place. Without a WATERMARK t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -18,8 +19,10 @@ from headrace.errors import HeadraceError
 from headrace.formats import record, text
 from headrace.formats.times import ISO
 from headrace.stream import Stream
+from headrace.streaming_sql.relation import CatalogTable
 from headrace.streaming_sql.statements import ComputedColumn, MetadataColumn, PhysicalColumn
 from headrace.streaming_sql.table_formats import OwnFormats, TimeOfEvents, choose_format
+from headrace.tables.table import topic_format
 from headrace.time import ascending, bounded
 
 if TYPE_CHECKING:
@@ -38,7 +41,9 @@ INSTANT: Final = pl.Datetime("us", "UTC")
 #: What a record has beside its value, by the name in FROM '...'.
 _FIGURES: Final = ("partition", "offset", "timestamp")
 _OWN_TIMES: Final = {"event-time": EVENT_TIME, "ingestion-time": INGESTION_TIME}
+_TIMES_OF_DAY: Final = ("%H:%M:%S%.f", "%H:%M")
 _HEADER: Final = "headers."
+_PROCTIME: Final = re.compile(r"PROCTIME\s*\(\s*\)", re.IGNORECASE)
 #: How far event time is behind without a WATERMARK, and how long a partition may be silent.
 _DELAY: Final = "1s"
 _IDLE_AFTER: Final = "10s"
@@ -72,7 +77,15 @@ class SourceColumns:
         return {name: column for name, column in self.physical.items() if name not in self.key}
 
 
-def topic_stream(table: CreateTable, options: Options, own: OwnFormats, compute: Compute) -> Stream:
+def proctime_column(table: CreateTable) -> str:
+    """Name the column that is `AS PROCTIME()`: it stands for the time of arrival."""
+    for column in table.columns:
+        if isinstance(column, ComputedColumn) and _PROCTIME.fullmatch(column.expression.text):
+            return column.name
+    return ""
+
+
+def topic_table(table: CreateTable, options: Options, own: OwnFormats, compute: Compute) -> CatalogTable:
     """Read a table that is a topic.
 
     Args:
@@ -90,14 +103,30 @@ def topic_stream(table: CreateTable, options: Options, own: OwnFormats, compute:
     if not columns.physical:
         raise table.text.problem(f"table {table.name} has no columns", hint="Name those of its records, with types.")
     time = time_of_events(columns, options)
+    deletes: pl.Expr | None = None
+    extra: tuple[str, ...] = ()
+    if options.text("connector") == "upsert-kafka" and not table.primary_key:
+        raise table.text.problem(
+            f"table {table.name} of upsert-kafka has no PRIMARY KEY",
+            hint="Name the columns that name a row: PRIMARY KEY (product) NOT ENFORCED.",
+        )
+    keyed = bool(table.primary_key) and (choice.is_changelog or options.text("connector") == "upsert-kafka")
     try:
         if choice.is_envelope:
             stream = _of_envelope(topic, columns, options)
         else:
-            stream = Stream.topic(topic, format=_record_format(columns, options, choice, own, time))
+            read = _record_format(columns, options, choice, own, time)
+            if keyed:
+                read, deletes, extra = topic_format(read, table.primary_key)
+            stream = Stream.topic(topic, format=read)
     except HeadraceError as wrong:
         raise table.text.located(wrong) from wrong
-    return finish_columns(stream, columns, options, compute, time)
+    stream = finish_columns(stream, columns, options, compute, time)
+    if not keyed or deletes is None:
+        return CatalogTable(stream)
+    made = stream.as_table(*table.primary_key, deletes=deletes, versioned=table.watermark is not None)
+    made = replace(made, source=made.source.drop(*extra)) if extra else made
+    return CatalogTable(stream, table=made, kind="versioned" if made.versioned else "table")
 
 
 def finish_columns(
@@ -130,8 +159,10 @@ def finish_columns(
         stream = stream.with_columns(**casts) if casts else stream
     except HeadraceError as wrong:
         raise table.text.located(wrong) from wrong
-    if columns.computed:
-        stream = compute(stream, {name: each.expression for name, each in columns.computed.items()})
+    proctime = proctime_column(table)
+    computed = {name: each.expression for name, each in columns.computed.items() if name != proctime}
+    if computed:
+        stream = compute(stream, computed)
     idle = options.duration("scan.watermark.idle-timeout")
     if table.watermark is None:
         return stream.watermark(bounded(_DELAY), idle_after=_IDLE_AFTER if idle is None else f"{idle}us")
@@ -254,4 +285,4 @@ def _cast(name: str, dtype: pl.DataType) -> pl.Expr:
     column = pl.col(name)
     if isinstance(dtype, pl.Decimal):
         return column.cast(pl.Float64).round(dtype.scale).cast(dtype)
-    return column.str.to_time(strict=False)
+    return pl.coalesce(column.str.to_time(each, strict=False) for each in _TIMES_OF_DAY)

@@ -116,7 +116,7 @@ def query(sql: str, tables: Mapping[str, Frame]) -> Frame:
     [(7, 2)]
     """
     frames = {name: as_polars(frame, name) for name, frame in tables.items()}
-    return _like_input(run(sql, frames, Frames()), next(iter(tables.values()), None))
+    return like_input(run(sql, frames, Frames()), next(iter(tables.values()), None))
 
 
 def run(sql: str, tables: Mapping[str, Table], engine: Engine[Table]) -> Table:
@@ -141,7 +141,8 @@ def as_polars(frame: Frame, name: str) -> pl.DataFrame:
     )
 
 
-def _like_input(result: pl.DataFrame, example: Frame) -> Frame:
+def like_input(result: pl.DataFrame, example: Frame) -> Frame:
+    """A frame as one of the kind of another: Polars, pyarrow or pandas."""
     module = type(example).__module__.split(".")[0]
     if module == "pyarrow":
         return result.to_arrow()
