@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 #: Brackets nested more deeply are refused.
 MAX_BRACKETS: Final = 100
 WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+#: Words that are no alias of a table where one of these follows.
+_AFTER_EMIT: Final[dict[str, tuple[str, ...]]] = {
+    "EMIT": ("ON", "CHANGES", "EARLY", "LATE", "WITH"),
+    "ALLOWED": ("LATENESS",),
+}
 _ARGUMENT_NAMES: Final = {
     "DATA": "data",
     "TIMECOL": "time",
@@ -131,6 +136,12 @@ class Headrace(Dialect):
                 for join in self._parse_joins():
                     table.append("joins", join)
             return table
+
+        def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.TableAlias | None:
+            following = self._next.text.upper() if self._next else ""
+            if self._curr and following in _AFTER_EMIT.get(self._curr.text.upper(), ()):
+                return None
+            return super()._parse_table_alias(*args, **kwargs)
 
         def _parse_alias_of(self, table: exp.Expr) -> None:
             alias = self._parse_table_alias(alias_tokens=self.TABLE_ALIAS_TOKENS)

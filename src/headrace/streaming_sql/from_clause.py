@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from sqlglot import exp
 
-from headrace.streaming_sql import matching, window_tables
+from headrace.streaming_sql import late_rows, matching, window_tables
 from headrace.streaming_sql.constants import constant_rows
 from headrace.streaming_sql.dialect import LateTable, MatchTable, WindowTable
 from headrace.streaming_sql.expressions import Binder
@@ -26,7 +26,7 @@ def plan_source(planner: Planner, node: exp.Expr, outer: Scope | None) -> Relati
     elif isinstance(node, MatchTable):
         return matching.plan_match(planner, node)
     elif isinstance(node, LateTable):
-        raise planner.error(node, "LATE(table) is not supported yet")
+        relation = late_rows.plan_late(planner, node)
     elif isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
         raise planner.error(node, f"unknown table function {node.this.name}",
                             hint="Known are TUMBLE, HOP, CUMULATE, SESSION, UNNEST.")  # fmt: skip

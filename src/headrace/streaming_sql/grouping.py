@@ -12,8 +12,9 @@ from sqlglot import exp
 from headrace.engine.operator import EVENT_TIME, WINDOW_END, WINDOW_START
 from headrace.streaming_sql import window_tables
 from headrace.streaming_sql.aggregates import AGGREGATES, folded
+from headrace.streaming_sql.emission import Emission, emission_of, refuse_emission
 from headrace.streaming_sql.functions import ArgumentError
-from headrace.streaming_sql.relation import Column, Relation, fresh_names
+from headrace.streaming_sql.relation import Column, LateSource, Relation, fresh_names
 from headrace.streaming_sql.row_lists import RowList
 from headrace.streaming_sql.steps import Keys, added, projected, unkeyed
 from headrace.streaming_sql.values import BIGINT, Bound
@@ -261,16 +262,22 @@ def _grouped(plan: _Plan, calls: dict[str, _Call]) -> tuple[Relation, dict[str, 
         aggregates |= call.parts
     labels = dict(zip(bound, fresh_names([names[text] for text in bound], aggregates), strict=True))
     keys = Keys(stream, {labels[text]: (value.expr, value.dtype) for text, value in bound.items()})
+    late = None
     if plan.windows and relation.windowed:
-        folded_stream = _in_windows(plan, keys, aggregates)
+        emission = emission_of(select.planner, select.node)
+        folded_stream = _in_windows(plan, keys, aggregates, emission)
+        if relation.assigner is not None:
+            late = LateSource(relation.with_stream(keys.stream), keys.names, relation.assigner, emission.lateness)
     elif plan.windows:
         raise select.planner.error(select.node, "a window in GROUP BY needs both its start and its end")
     else:
+        refuse_emission(select.planner, select.node)
         folded_stream = _of_all(plan, keys, aggregates)
-    return _result(plan, folded_stream, keys, labels, bound, calls, is_set=is_set)
+    result, computed = _result(plan, folded_stream, keys, labels, bound, calls, is_set=is_set)
+    return replace(result, late=None if is_set else late), computed
 
 
-def _in_windows(plan: _Plan, keys: Keys, aggregates: dict[str, Aggregate]) -> Stream:
+def _in_windows(plan: _Plan, keys: Keys, aggregates: dict[str, Aggregate], emission: Emission) -> Stream:
     relation = plan.relation
     roles = set(plan.windows.values())
     if not {"window_start", "window_end"} & roles:
@@ -278,6 +285,12 @@ def _in_windows(plan: _Plan, keys: Keys, aggregates: dict[str, Aggregate]) -> St
     counted = aggregates or {fresh_names(["rows"], keys.stream.schema)[0]: count()}
     stream = keys.stream
     if relation.assigner is None:
+        if plan.select.node.args.get("emit") is not None:
+            raise plan.select.planner.error(
+                plan.select.node,
+                "EMIT of a second GROUP BY in the same windows",
+                hint="Write it behind the query that puts the rows into windows first.",
+            )
         start, end = relation.role("window_start"), relation.role("window_end")
         assert start is not None  # noqa: S101 - windowed
         assert end is not None  # noqa: S101
@@ -287,7 +300,10 @@ def _in_windows(plan: _Plan, keys: Keys, aggregates: dict[str, Aggregate]) -> St
         assigner = relation.assigner
     from headrace.streaming_sql.steps import keyed
 
-    return keyed(stream, keys.names).window(assigner).aggregate(on_error="fail", keep_for=None, **counted)
+    windows = keyed(stream, keys.names).window(
+        assigner, trigger=emission.trigger, mode=emission.mode, allowed_lateness=emission.lateness
+    )
+    return windows.aggregate(on_error="fail", keep_for=None, **counted)
 
 
 def _named_as(stream: Stream, wanted: dict[str, str]) -> Stream:

@@ -120,7 +120,7 @@ class Planner:
 
     def _subquery(self, node: exp.Subquery, outer: Scope | None) -> Relation:
         relation = self.query(node.this, outer)
-        modified = [name for name in ("order", "limit", "offset", "where", "group") if node.args.get(name)]
+        modified = [name for name in ("order", "limit", "offset", "where", "group", "emit") if node.args.get(name)]
         if modified:
             raise self.error(node, f"{modified[0].upper()} behind a query in brackets", hint="Write it inside.")
         return relation

@@ -73,6 +73,23 @@ class Ranking:
 
 
 @dataclass(frozen=True)
+class LateSource:
+    """The rows that a GROUP BY in windows reads, of which some may come too late.
+
+    Args:
+        relation: The rows.
+        keys: The physical columns that the windows are by.
+        assigner: The windows.
+        lateness: How long after its end a window takes rows, in microseconds.
+    """
+
+    relation: Relation
+    keys: tuple[str, ...]
+    assigner: Assigner
+    lateness: int
+
+
+@dataclass(frozen=True)
 class Relation:
     """A part of a query.
 
@@ -84,6 +101,7 @@ class Relation:
         ranking: A ROW_NUMBER that is not computed yet.
         source: The table that it is, unchanged, for joins that look up rows.
         order: The physical columns that order the whole result, each with whether it descends, where a query asks so.
+        late: What its windows read, where it is a GROUP BY in windows.
     """
 
     stream: Stream
@@ -93,6 +111,7 @@ class Relation:
     ranking: Ranking | None = None
     source: CatalogTable | None = None
     order: tuple[tuple[str, bool], ...] = ()
+    late: LateSource | None = None
 
     @property
     def updating(self) -> bool:

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from headrace.engine.operator import EVENT_TIME
 from headrace.streaming_sql import from_clause, grouping, joining, overs, ranking, subqueries, window_tables
+from headrace.streaming_sql.emission import refuse_emission
 from headrace.streaming_sql.expressions import Binder
 from headrace.streaming_sql.relation import Column, Relation, fresh_names
 from headrace.streaming_sql.scope import Scope
@@ -50,6 +51,8 @@ def plan_select(planner: Planner, node: exp.Select, outer: Scope | None) -> Rela
     select = Select(planner, node, relation, outer)
     if grouping.is_grouped(node):
         select = grouping.grouped(select)
+    else:
+        refuse_emission(planner, node)
     select = overs.with_windows(select)
     result = _projected(select)
     if node.args.get("distinct"):
@@ -247,7 +250,7 @@ def _projected(select: Select) -> Relation:
     typed = tuple(
         replace(column, dtype=stream.schema[column.physical]) if column.physical else column for column in columns
     )
-    return Relation(stream, typed, assigner=relation.assigner, partition=relation.partition, ranking=relation.ranking)
+    return replace(relation, stream=stream, columns=typed, source=None, order=())
 
 
 def _kept_for_later(relation: Relation) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from headrace.streaming_sql import grouping
+from headrace.streaming_sql.emission import refuse_emission
 from headrace.streaming_sql.relation import Column, Relation, fresh_names
 from headrace.streaming_sql.steps import projected, unkeyed
 from headrace.streaming_sql.values import Bound, coerced, common, spoken
@@ -25,6 +26,7 @@ def plan_set_operation(planner: Planner, node: exp.SetOperation) -> Relation:
     """Plan a set operation; columns go by their place, and have the names of the first query."""
     from headrace.streaming_sql import selects
 
+    refuse_emission(planner, node)
     chain = _parts(node)
     relations = [selects.materialized(planner, planner.query(each), each) for each in chain]
     aligned = _aligned(planner, node, relations)
