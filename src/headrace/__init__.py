@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.moved import find_moved_modules
 
 if TYPE_CHECKING:
-    from headrace.errors import HeadraceError
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from headrace.errors import HeadraceError, MissingExtraError
     from headrace.inprocess.previews import preview
     from headrace.inprocess.sql_queries import sql
     from headrace.patterns import Pattern
@@ -87,7 +90,23 @@ def __getattr__(name: str) -> Any:
         return version("headrace")
     if name not in _HOMES:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    from headrace.errors import MissingExtraError
+
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except MissingExtraError as problem:
+        return _lacking(name, problem)
+
+
+def _lacking(name: str, problem: MissingExtraError) -> Callable[..., NoReturn]:
+    """Stand in for a function whose extra is not installed: `from headrace import *` must not fail for it."""
+
+    def lacking(*_: object, **__: object) -> NoReturn:
+        raise problem
+
+    lacking.__name__ = name
+    lacking.__doc__ = problem.hint
+    return lacking
 
 
 def __dir__() -> list[str]:

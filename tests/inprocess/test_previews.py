@@ -102,3 +102,31 @@ def test_values_of_a_format_that_takes_kafkas_timestamp_have_the_time_of_the_cal
     assert shown.results["lines"].sum() == 2
     assert shown.results["window_end"][-1] > before
     assert shown.dead["reason"].to_list() == ["malformed"]
+
+
+def test_records_may_be_text() -> None:
+    values = ['{"at": "2026-01-01T12:00:01Z", "depot": "north"}', b'{"at": "2026-01-01T12:00:12Z", "depot": "north"}']
+    assert preview(TOPIC, values).results["scans"].to_list() == [1, 1]  # type: ignore[arg-type]
+
+
+def test_what_was_hardly_meant_is_noted() -> None:
+    stream = Stream.topic("scans", format=json_format({"depot": pl.String}, time="at", time_format="ms"))
+    short = stream.watermark(bounded(5)).key_by("depot").window(tumbling(10)).aggregate(scans=count())
+    shown = preview(short, [json.dumps({"at": 1_767_225_600, "depot": "<b>"})])
+    assert [note.partition(":")[0] for note in shown.notes] == [
+        "watermark bounded(5us)",
+        "window tumbling(10us)",
+        "event time is 1970-01-21; are times counted in another unit than time_format says?",
+    ]
+    assert "Note: window tumbling(10us): that is 10 millionths of a second." in repr(shown)
+    assert "<p>Note: " in shown._repr_html_()
+    assert preview(TOPIC, [b'{"at": "2026-01-01T12:00:01Z", "depot": "north"}']).notes == ()
+
+
+def test_a_preview_of_something_else_says_what_it_takes() -> None:
+    with pytest.raises(PlanError, match="preview of a str") as refused:
+        preview("scans", [])  # type: ignore[arg-type]
+    assert "preview(stream, rows)" in refused.value.hint
+    with pytest.raises(PlanError, match="lack event_time") as refused:
+        preview(TOPIC, [{"at": "2026-01-01T12:00:01Z", "depot": "north"}])
+    assert "are bytes or text" in refused.value.hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ LACKING = {
     "broker start": "kafka",
     "broker status": "kafka",
     "setup": "spark",
-    "sql QUERY --table scans=topic:scans": "kafka",
+    "sql 'SELECT * FROM scans' --table scans=topic:scans": "kafka",
 }
 
 
@@ -69,6 +70,16 @@ def test_a_job_runs_in_process_without_spark_and_kafka(programs: Path, tmp_path:
     assert done.stdout.splitlines() == ["[1] ['malformed_json']", "[]"], done.stderr
 
 
+def test_everything_can_be_imported_and_what_lacks_an_extra_says_so_when_it_is_called(
+    programs: Path, tmp_path: Path
+) -> None:
+    script = "from headrace import *\nprint(tumbling('10s').describe())\nrun(None, bootstrap='localhost:9092')\n"
+    done = call(programs, tmp_path, "python", "-W", "error", "-c", script)
+    assert done.stdout.splitlines() == ["tumbling(10s)"], done.stderr
+    assert "MissingExtraError: headrace.spark needs packages that are not installed" in done.stderr
+    assert "pip install 'headrace[spark]'" in done.stderr
+
+
 def test_a_new_project_lists_its_job_and_sql_reads_files(programs: Path, tmp_path: Path) -> None:
     assert call(programs, tmp_path, "headrace", "new", "parcels").returncode == 0
     listed = call(programs, tmp_path / "parcels", "headrace", "jobs")
@@ -80,7 +91,7 @@ def test_a_new_project_lists_its_job_and_sql_reads_files(programs: Path, tmp_pat
 
 @pytest.mark.parametrize("words", LACKING)
 def test_a_command_names_the_extra_that_it_needs(programs: Path, tmp_path: Path, words: str) -> None:
-    done = call(programs, tmp_path, "headrace", *words.split())
+    done = call(programs, tmp_path, "headrace", *shlex.split(words))
     assert done.returncode == 4
     assert done.stderr.splitlines()[-1] == f"Install it: pip install 'headrace[{LACKING[words]}]'"
 

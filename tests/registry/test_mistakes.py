@@ -90,6 +90,44 @@ MISTAKES = {
         "mean(oven) of String: it takes numbers",
         "cast",
     ),
+    "an aggregate not called": (
+        'timed.key_by("oven").window(tumbling("10s")).aggregate(n=count)',
+        "aggregate n=count: a function, and no aggregate",
+        "Call it: n=count(...)",
+    ),
+    "an aggregate by its name": (
+        'timed.key_by("oven").window(tumbling("10s")).aggregate(n="count")',
+        "aggregate n: the str 'count', and no aggregate",
+        "n=count()",
+    ),
+    "an expression as an aggregate": (
+        'timed.key_by("oven").window(tumbling("10s")).aggregate(m=pl.col("celsius").mean())',
+        "aggregate m: an expression of Polars",
+        'mean("celsius")',
+    ),
+    "an expression as the key": (
+        'timed.key_by(pl.col("oven").str.to_lowercase())',
+        "key_by of an expression",
+        "with_columns(depot=",
+    ),
+    "a list as the key": ('timed.key_by(["oven"])', "key_by of the list ['oven']", "Name columns"),
+    "a step by another engine's name": ('timed.group_by("oven")', "streams have no group_by", 'key_by("depot")'),
+    "a step with a slip": ("timed.fliter(1)", "streams have no fliter. Did you mean filter?", ""),
+    "name and stream in the wrong order": (
+        f'Job(timed{COUNTED}, "h")',
+        "a job whose name is a Stream",
+        "name comes first",
+    ),
+    "lines of CSV without columns": (
+        f'from headrace.formats import csv; h = Job("h", timed{COUNTED}, format=csv())',
+        "csv() without a schema",
+        "Name the columns in the order",
+    ),
+    "columns without types": (
+        'json(schema=["oven", "celsius"], time="at")',
+        "the schema is a list, and not a mapping",
+        'schema={"depot": pl.String',
+    ),
     "a watermark of a text": ('readings.watermark("2s")', "watermark('2s'): that is no strategy", 'bounded("5s")'),
     "nothing but a filter": ('Job("h", timed.filter(pl.col("celsius") > 10))', "no stateful step", "key_by and window"),
     "capitals in the name": (f'h = Job("My Oven", timed{COUNTED})', "job name 'My Oven'", "lower-case letters"),
@@ -123,7 +161,7 @@ def test_a_mistake_is_told_with_its_line_and_the_remedy(
         sys.modules.pop("bakery_jobs", None)
     problem = caught.value
     assert told in problem.message
-    assert remedy in problem.hint
+    assert remedy in f"{problem.message} {problem.hint}"
     if mistake not in ("no job", "two names alike"):  # they are of the whole file
         assert f"{path}:7: " in problem.message
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,7 +25,7 @@ from headrace.formats.record import with_key
 from headrace.formats.times import ISO, EventTime, field_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from headrace.formats.format import RecordPart, Records
 
@@ -241,7 +242,7 @@ def _as_text(series: pl.Series) -> pl.Series:
 
 
 def csv(
-    schema: Mapping[str, pl.DataType | type[pl.DataType]],
+    schema: Mapping[str, pl.DataType | type[pl.DataType]] | None = None,
     *,
     time: str | EventTime | None = None,
     time_format: str = ISO,
@@ -254,7 +255,8 @@ def csv(
     """Read each value as one line of CSV without a header.
 
     Args:
-        schema: The columns in the order of the fields. Every record has exactly these fields.
+        schema: The columns in the order of the fields. Every record has exactly these fields; of results these columns
+            are written. It cannot be left out.
         time: The column with the event time, or `header_time(...)`; Kafka's timestamp if not given.
         time_format: How a column of numbers or texts writes it: "iso8601"; "s", "ms", "us" or "ns" since 1970; or a
             pattern.
@@ -268,6 +270,11 @@ def csv(
     >>> dict(csv({"door": pl.String, "opened": pl.Datetime("us", "UTC")}, time="opened").schema)
     {'door': String, 'opened': Datetime(time_unit='us', time_zone='UTC')}
     """
+    if not isinstance(schema, Mapping):
+        raise SchemaError(
+            "csv() without a schema" if schema is None else f"the schema of csv() is a {type(schema).__name__}",
+            hint='Name the columns in the order of the fields, with their types: csv({"door": pl.String}).',
+        )
     fields = tuple((name, dtype() if isinstance(dtype, type) else dtype) for name, dtype in schema.items())
     at = field_time((time,), time_format, zone=time_zone) if isinstance(time, str) else time or EventTime()
     return with_key(Csv(fields, delimiter, quote, tuple(null_values), at), key)

@@ -6,6 +6,7 @@ silent null; fields that no column asks for are ignored. docs/formats.md has all
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,7 +27,7 @@ from headrace.formats.record import with_key
 from headrace.formats.times import ISO, EventTime, dates, field_time, iso_instants
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -174,7 +175,9 @@ def json(
     (['parcel', 'weight'], 'json, time from scanned_at')
     """
     at = time if isinstance(time, EventTime) else EventTime() if time is None else None
-    columns = tuple((name, _instance(kind)) for name, kind in (schema or {}).items())
+    declared = {} if schema is None else schema
+    _check_mapping(declared)
+    columns = tuple((name, _instance(kind)) for name, kind in declared.items())
     at = at or field_time(time, time_format, zone=time_zone)  # type: ignore[arg-type]
     return with_key(JsonFormat(columns, at, max_value_bytes), key)
 
@@ -280,12 +283,21 @@ def typed_columns(
     return typed, rejections
 
 
+def _check_mapping(schema: object) -> None:
+    if not isinstance(schema, Mapping):
+        raise SchemaError(
+            f"the schema is a {type(schema).__name__}, and not a mapping of columns to types",
+            hint='Write schema={"depot": pl.String, "weight": pl.Float64}.',
+        )
+
+
 def checked_columns(schema: Mapping[str, Any]) -> tuple[tuple[str, pl.DataType], ...]:
     """Give the columns of a schema as they are declared.
 
     Raises:
         SchemaError: A type is none that is read from JSON, or a name is one that Headrace uses itself.
     """
+    _check_mapping(schema)
     columns = tuple((name, _instance(kind)) for name, kind in schema.items())
     for name, kind in columns:
         if name in _TIMES or name.startswith("#"):

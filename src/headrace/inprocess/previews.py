@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from datetime import UTC, datetime
+from html import escape
+from typing import Any, TypeAlias
 
 import polars as pl
 
@@ -18,13 +20,12 @@ from headrace.engine.operator import EVENT_TIME, INGESTION_TIME
 from headrace.errors import PlanError
 from headrace.formats.times import EventTime, kafka_time
 from headrace.inprocess.runner import Runner
+from headrace.stream import Job, Stream
+from headrace.stream.doubts import doubts
 from headrace.stream.plan import TopicSource
 
-if TYPE_CHECKING:
-    from headrace.stream import Job, Stream
-
 #: Input as a caller has it: a frame, rows as mappings, or the values of the records of a topic.
-Given: TypeAlias = pl.DataFrame | Sequence[Mapping[str, Any]] | Sequence[bytes]
+Given: TypeAlias = pl.DataFrame | Sequence[Mapping[str, Any]] | Sequence[bytes] | Sequence[str]
 
 _INSTANT = pl.Datetime("us", "UTC")
 #: More steps than this take longer than one wants to wait.
@@ -41,6 +42,7 @@ class Preview:
         dismissed: Rows that could not be used, with `reason`.
         outputs: Result rows of a job's further outputs, by name.
         dead: Records that could not be read, with `reason`, `text` and `value`.
+        notes: What may not be as it was meant: times without a unit, event times in 1970.
     """
 
     results: pl.DataFrame
@@ -48,6 +50,7 @@ class Preview:
     dismissed: pl.DataFrame
     outputs: Mapping[str, pl.DataFrame]
     dead: pl.DataFrame
+    notes: tuple[str, ...] = ()
 
     def _parts(self) -> dict[str, pl.DataFrame]:
         """Give what is worth showing: the results always, the others where there are any."""
@@ -56,10 +59,12 @@ class Preview:
         return {"results": self.results, **more, **{name: frame for name, frame in named.items() if frame.height}}
 
     def __repr__(self) -> str:
-        return "\n".join(f"{_title(name, frame)}\n{frame}" for name, frame in self._parts().items())
+        shown = (f"{_title(name, frame)}\n{frame}" for name, frame in self._parts().items())
+        return "\n".join([*shown, *(f"Note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
-        return "".join(f"<h4>{_title(name, frame)}</h4>{frame._repr_html_()}" for name, frame in self._parts().items())
+        shown = (f"<h4>{_title(name, frame)}</h4>{frame._repr_html_()}" for name, frame in self._parts().items())
+        return "".join([*shown, *(f"<p>Note: {escape(note)}</p>" for note in self.notes)])
 
 
 def _title(name: str, frame: pl.DataFrame) -> str:
@@ -75,9 +80,9 @@ def preview(stream: Stream | Job, rows: Given | Mapping[str, Given], *, batch: i
     Args:
         stream: What to run.
         rows: A frame, or rows such as `{"event_time": "2026-01-01T12:00:00Z", "depot": "north"}`, where columns that
-            are not given are null; for a topic also the values of its records, as bytes, which its format reads; where
-            that needs Kafka's timestamp, they have the time of this call. By the name of the source where there are
-            several.
+            are not given are null; for a topic also the values of its records, as bytes or text, which its format
+            reads; where that needs Kafka's timestamp, they have the time of this call. By the name of the source where
+            there are several.
         batch: How many rows arrive at once; one by one, or in 200 parts if there are more.
 
     Raises:
@@ -94,6 +99,8 @@ def preview(stream: Stream | Job, rows: Given | Mapping[str, Given], *, batch: i
     >>> shown.results["scans"].to_list(), shown.late["event_time"].dt.second().to_list()
     ([1, 1], [3])
     """
+    if not isinstance(stream, Stream | Job):
+        raise PlanError(f"preview of a {type(stream).__name__}", hint="Give a stream or a job: preview(stream, rows).")
     runner = Runner(stream)
     schemas = {entry.source.name: entry.source.schema for entry in runner.pipeline.entries}
     given = _by_source(rows, list(schemas))
@@ -108,13 +115,24 @@ def preview(stream: Stream | Job, rows: Given | Mapping[str, Given], *, batch: i
         for start in range(0, size, chunk)
     ]
     steps.append(runner.finish())
+    results = pl.concat([step.results for step in steps])
     return Preview(
-        results=pl.concat([step.results for step in steps]),
+        results=results,
+        notes=(*doubts(stream.stream if isinstance(stream, Job) else stream), *_wrong_unit(results)),
         late=_joined(step.late for step in steps),
         dismissed=_joined(step.dismissed for step in steps),
         outputs={name: pl.concat([step.outputs[name] for step in steps]) for name in steps[-1].outputs},
         dead=_joined(step.dead for step in steps),
     )
+
+
+def _wrong_unit(results: pl.DataFrame) -> list[str]:
+    """Say that event times are at the start of 1970, as they are when seconds are read as milliseconds."""
+    times = results.get_column(EVENT_TIME) if EVENT_TIME in results.columns else pl.Series(dtype=_INSTANT)
+    newest = times.max()
+    if not isinstance(newest, datetime) or newest >= datetime(1980, 1, 1, tzinfo=UTC):
+        return []
+    return [f"event time is {newest:%Y-%m-%d}; are times counted in another unit than time_format says?"]
 
 
 def _needs_kafka_time(runner: Runner, fed: Mapping[str, pl.DataFrame | list[bytes]]) -> bool:
@@ -151,7 +169,7 @@ def _fed(rows: Given, schema: pl.Schema, name: str) -> pl.DataFrame | list[bytes
     """Give rows as a frame, or the values of records as they are."""
     if isinstance(rows, pl.DataFrame):
         return _frame(rows, schema, name)
-    values = [row for row in rows if isinstance(row, bytes)]
+    values = [row.encode() if isinstance(row, str) else row for row in rows if isinstance(row, bytes | str)]
     if len(values) == len(rows):
         return values
     return _frame(pl.DataFrame(list(rows), infer_schema_length=None), schema, name)
@@ -160,7 +178,9 @@ def _fed(rows: Given, schema: pl.Schema, name: str) -> pl.DataFrame | list[bytes
 def _frame(frame: pl.DataFrame, schema: pl.Schema, name: str) -> pl.DataFrame:
     if EVENT_TIME not in frame.columns:
         raise PlanError(
-            f"the rows for {name!r} lack {EVENT_TIME}", hint=f"They need it, and may have: {', '.join(schema)}."
+            f"the rows for {name!r} lack {EVENT_TIME}",
+            hint=f"They need it, and may have: {', '.join(schema)}. Records as they are on a topic are bytes or text: "
+            "[b'{...}'].",
         )
     unknown = [column for column in frame.columns if column not in schema]
     if unknown:

@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import ExitCode, HeadraceError, PlanError
+from headrace.errors import ExitCode, HeadraceError, PlanError, SchemaError
 from headrace.extras import explain
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def load_failure(place: str, problem: BaseException) -> HeadraceError:
     missing = explain(problem) if isinstance(problem, ModuleNotFoundError) else None
     if missing is not None:
         return missing
-    if isinstance(problem, HeadraceError) and not isinstance(problem, PlanError):
+    if isinstance(problem, HeadraceError) and not isinstance(problem, PlanError | SchemaError):
         return problem
     frames = [each for each in traceback.extract_tb(problem.__traceback__) if "importlib" not in each.filename]
     # The line of the user's own code; of a package that is installed, the line in it.

@@ -91,6 +91,11 @@ class Job:
     upsert: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise PlanError(
+                f"a job whose name is a {type(self.name).__name__}",
+                hint='The name comes first, the stream second: Job("late-parcels", stream).',
+            )
         if not _NAME.fullmatch(self.name):
             raise PlanError(
                 f"job name {self.name!r}",
@@ -139,7 +144,8 @@ class Job:
         if not stream.node.stateful:
             raise PlanError(
                 f"job {name!r} has no stateful step",
-                hint="Add key_by and window(...).aggregate(...), or process(...); filtering alone needs no Headrace.",
+                hint="Add key_by and window(...).aggregate(...), or another step that remembers rows. A filter alone "
+                "is a job in SQL: INSERT INTO ... SELECT ... WHERE ... in a file that `jobs` of headrace.toml names.",
             )
         taken = sorted(set(stream.schema) & RESULT_FIELDS)
         if taken:

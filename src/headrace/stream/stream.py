@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -35,6 +35,7 @@ from headrace.stream.enriching import enrich
 from headrace.stream.explain import explain
 from headrace.stream.expressions import refuse_other_rows, refuse_unnamed
 from headrace.stream.order import key_time_of
+from headrace.stream.other_names import instead
 from headrace.stream.steps import Drop, Filter, FlatMap, MapBatches, Select, WithColumns, first_line, schema_after
 from headrace.stream.updating import kept_mark, refuse_updating, union_parts
 from headrace.tables import steps
@@ -529,6 +530,12 @@ class Stream:
         self._refuse_if(self.node.updating, "as_changelog of a stream that is updating already", "Leave this step out.")
         return tables.as_changelog(self, retraction)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        told = f"streams have no {name}"
+        if not name.startswith("_") and (hint := instead(name, [each for each in dir(type(self)) if each[0] != "_"])):
+            told = f"{told}. {hint}"
+        raise AttributeError(told, name=name, obj=None)
+
     def key_by(self, *keys: str, null_keys: bool = False) -> Stream:
         """Say which columns' values belong together in the steps that follow.
 
@@ -539,6 +546,7 @@ class Stream:
         _refuse_in_window(self.node, "key_by")
         self._refuse_if(not keys, "key_by without a column", "Name at least one column.")
         for key in keys:
+            _refuse_key(key)
             self._known(key, "key_by")
             self._refuse_if(keys.count(key) > 1, f"key_by names {key!r} twice", "Name each column once.")
             check_key(key, self.schema[key])
@@ -1095,6 +1103,17 @@ def _refuse_in_window(node: plan.Node, where: str) -> None:
             f"{where} between window and aggregate",
             hint="Call aggregate(...) right after window(...) or same_window().",
         )
+
+
+def _refuse_key(key: object) -> None:
+    if isinstance(key, str):
+        return
+    what = "an expression" if isinstance(key, pl.Expr) else f"the {type(key).__name__} {key!r}"
+    raise PlanError(
+        f"key_by of {what}",
+        hint="Name columns; compute one before it: "
+        '.with_columns(depot=pl.col("depot").str.to_lowercase()).key_by("depot").',
+    )
 
 
 def _refuse_hidden(names: Iterable[str], where: str) -> None:

@@ -126,7 +126,8 @@ def check_values(aggregates: Mapping[str, Aggregate], schema: pl.Schema) -> None
     Raises:
         PlanError: There is one.
     """
-    for aggregate in aggregates.values():
+    for name, aggregate in aggregates.items():
+        _refuse_other(name, aggregate)
         need = aggregate.needs()
         if need is None:
             continue
@@ -144,6 +145,24 @@ def check_values(aggregates: Mapping[str, Aggregate], schema: pl.Schema) -> None
                 f"{aggregate.describe()} of {kind}: such values have no order",
                 hint='Name one of its fields: pl.col("...").struct.field("...").',
             )
+
+
+def _refuse_other(name: str, given: object) -> None:
+    """Refuse what is no aggregate, and say how one is written."""
+    if isinstance(given, Aggregate):
+        return
+    if callable(given) and not isinstance(given, pl.Expr):
+        what = getattr(given, "__name__", repr(given))
+        raise PlanError(
+            f"aggregate {name}={what}: a function, and no aggregate",
+            hint=f"Call it: {name}={what}(...), with those of headrace.windows; custom() makes one of functions.",
+        )
+    what = "an expression of Polars" if isinstance(given, pl.Expr) else f"the {type(given).__name__} {given!r}"
+    raise PlanError(
+        f"aggregate {name}: {what}, and no aggregate",
+        hint=f'Write those of headrace.windows: {name}=count(), {name}=mean("celsius"). What is computed of single '
+        "rows comes before, in with_columns(...).",
+    )
 
 
 def column(of: Column) -> pl.Expr:
