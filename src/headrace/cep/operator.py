@@ -22,6 +22,7 @@ from headrace.cep.conditions import rows_read, unknown_column
 from headrace.cep.intake import noting, sort_out
 from headrace.cep.keyed import PATHS, by_key, of_keys
 from headrace.cep.measures import Measure, columns_of, compute, first, last
+from headrace.cep.partial import partial_matches
 from headrace.cep.saved import pack, refuse_older_pages, unpack
 from headrace.cep.streaming import Advance, Piece, Progress, StreamMatcher
 from headrace.engine.key_clocks import KeyClocks, index_of
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from headrace.cep.intake import Sorted
     from headrace.cep.pattern import Pattern
     from headrace.cep.tables import Ints
-    from headrace.engine.state import Segments
+    from headrace.engine.state import MemorySegments, Segments
     from headrace.time.key_time import KeyTime
 
 _log = logging.getLogger(__name__)
@@ -245,6 +246,21 @@ class PatternOperator:
             keep = {} if waiting is None else {"pending": waiting}
             record = {"watermark": min(marks, default=None), **pages.record(), **clocks[number]}
             state.put(_SEGMENT, pack(record, keep))
+
+    def state_tables(self, state: MemorySegments) -> dict[str, pl.DataFrame]:
+        """Show the rows that wait for the watermark, and partial matches with what each waits for."""
+        saved = state.get(_SEGMENT)
+        if saved is None:
+            return {}
+        record, frames = unpack(saved)
+        shown = {"pending": frames.pop("pending")} if "pending" in frames else {}
+        if frames:
+            progress = Progress.of(frames)
+        else:
+            pages = _Pages(state, self.key, record).all_rows()
+            progress = Progress() if pages is None else of_keys(pages[0], pages[0].drop(PATHS).schema)[0]
+        partial = partial_matches(self.compiled.program, progress, self.key)
+        return shown if partial is None else {**shown, "partial_matches": partial}
 
     def _under_way(
         self, pages: _Pages, frames: dict[str, pl.DataFrame], rows: Sorted, watermark: int

@@ -92,7 +92,7 @@ def create(
         told = ask(directory, request, alive=lambda: is_in_use(directory), patience=timeout)
         manifest = _manifest(told)
     else:
-        manifest = _taken(settings, directory, where, called)
+        manifest = taken(settings, directory, where, called)
     _tell(manifest, where, time.monotonic() - begun, json=json)
 
 
@@ -242,8 +242,8 @@ def _manifest(told: dict[str, Any]) -> Manifest:
     return Manifest.from_text(told["manifest"], where="the answer of the query")
 
 
-def _taken(settings: Settings, checkpoint: Path, where: str, name: str) -> Manifest:
-    """Read the state of a stopped query with Spark, and save it."""
+def taken(settings: Settings, checkpoint: Path, where: str, name: str) -> Manifest:
+    """Save the state of a stopped query, which Spark reads."""
     from headrace.cli.run import quiet_spark
     from headrace.dev import find_java
     from headrace.spark.checkpoint.identity import locked

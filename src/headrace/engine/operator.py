@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from headrace.engine.state import Segments
+    from headrace.engine.state import MemorySegments, Segments
 
 #: Columns that the engine itself reads or writes; every frame between two steps has `event_time`.
 EVENT_TIME = "event_time"
@@ -160,6 +160,22 @@ class Resplitting(Protocol):
         Args:
             old: The segments of the key groups as they are, in their order; to be read.
             new: Those of the key groups that shall be, in their order and empty; to be written.
+        """
+        ...
+
+
+@runtime_checkable
+class Describing(Protocol):
+    """An operator that can show its state as tables, for people; of one that cannot, the frames it keeps are shown."""
+
+    def state_tables(self, state: MemorySegments) -> dict[str, pl.DataFrame]:
+        """Show the state of a key group.
+
+        Args:
+            state: A copy of the segments; what is written to it is thrown away.
+
+        Returns:
+            Tables by name, such as "windows" or "pending", with the key columns among theirs.
         """
         ...
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 NEVER = int(np.iinfo(np.int64).max)
 
 _HASH, _EVENT, _CLOCK, _NULLS = "hash", "event", "clock", "nulls"
-_MARK = b"HP1\n"
+#: Begins a segment that is a page.
+MARK = b"HP1\n"
 #: Bytes at the beginning of a page that name its layout.
 PREFIX = 6
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -202,13 +203,13 @@ class Layout:
         if not blocks and rows.nested is None:
             none = [0] * (len(self.texts) + 1)
             return [
-                pack(_MARK, self.number, end - start, *none) + body[start * width : end * width]
+                pack(MARK, self.number, end - start, *none) + body[start * width : end * width]
                 for start, end in zip(starts, ends, strict=True)
             ]
         pages = []
         for page, (start, end, tail, own) in enumerate(zip(starts, ends, tails, lengths.tolist(), strict=True)):
             parts = [block[lows[page] : highs[page]] for block, lows, highs in blocks]
-            head = pack(_MARK, self.number, end - start, *own)
+            head = pack(MARK, self.number, end - start, *own)
             pages.append(b"".join((head, body[start * width : end * width], *parts, tail)))
         return pages
 
@@ -296,9 +297,9 @@ class Layouts:
 
     def of_page(self, page: bytes) -> Layout:
         """Tell the layout of a page."""
-        if page[:4] != _MARK:
+        if page[:4] != MARK:
             raise StateError(
-                f"a page of saved rows starts with {page[:4]!r}, not with {_MARK!r}",
+                f"a page of saved rows starts with {page[:4]!r}, not with {MARK!r}",
                 hint="It was written by another version of Headrace; start the job afresh or with that version.",
             )
         (number,) = struct.unpack_from("<H", page, 4)

@@ -16,7 +16,8 @@ from polars.exceptions import PolarsError
 
 from headrace.errors import StateError
 
-_FRAME = b"HF1\n"
+#: Begins a segment that is a frame.
+FRAME_MARK = b"HF1\n"
 _RECORD = b"HR1\n"
 
 
@@ -64,16 +65,16 @@ class MemorySegments:
 def frame_to_bytes(frame: pl.DataFrame) -> bytes:
     """Write a frame as a versioned Arrow IPC stream."""
     sink = io.BytesIO()
-    sink.write(_FRAME)
+    sink.write(FRAME_MARK)
     frame.write_ipc_stream(sink, compat_level=pl.CompatLevel.oldest())
     return sink.getvalue()
 
 
 def frame_from_bytes(value: bytes) -> pl.DataFrame:
     """Read a frame that `frame_to_bytes` wrote."""
-    _expect(value, _FRAME)
+    _expect(value, FRAME_MARK)
     try:
-        return pl.read_ipc_stream(io.BytesIO(value[len(_FRAME) :]))
+        return pl.read_ipc_stream(io.BytesIO(value[len(FRAME_MARK) :]))
     except PolarsError as problem:
         raise _damaged("frame", value, problem) from problem
 

@@ -22,6 +22,7 @@ from headrace.errors import PlanError, StateError
 from headrace.events.letters import dead_letters
 from headrace.formats import Records
 from headrace.formats.format import SKIPPED
+from headrace.savepoints.contents import JobState
 from headrace.savepoints.rescale import rescaled
 from headrace.savepoints.state import Snapshot, snapshot_of, state_of
 from headrace.stream import Job
@@ -135,6 +136,10 @@ class Runner:
             stage.step: [dict(group.content) for group in groups]
             for stage, groups in zip(self.pipeline.stages, self._segments, strict=True)
         }
+
+    def state(self) -> JobState:
+        """Look into the state as it is now: open windows, partial matches, pending rows, sizes, the rows of a key."""
+        return JobState(self.pipeline, self.snapshot())
 
     def step(
         self,

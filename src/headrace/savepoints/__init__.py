@@ -6,6 +6,7 @@ describes the form.
 """
 
 from headrace.savepoints.compatibility import StepPlan, fitted, plan_job, plan_jobs
+from headrace.savepoints.contents import JobState
 from headrace.savepoints.files import Savepoint, read_manifest, read_savepoint, verify, write_savepoint
 from headrace.savepoints.manifest import JobEntry, Manifest, StepEntry
 from headrace.savepoints.state import State, snapshot_of, state_of
@@ -14,6 +15,7 @@ __all__ = [
     "Savepoint",
     "Manifest",
     "JobEntry",
+    "JobState",
     "StepEntry",
     "State",
     "StepPlan",

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.engine.contents import state_tables
 from headrace.engine.frames import stacked
 from headrace.engine.operator import (
     EVENT_TIME,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from headrace.engine import Operator, Segments
+    from headrace.engine import MemorySegments, Operator, Segments
     from headrace.stream.steps import Step
 
 
@@ -128,6 +129,16 @@ class RelayOperator:
                     hint="Go on with the number of key groups as it is, or give the operator a method `resplit`.",
                 )
             operator.resplit([_Part(state, name) for state in old], [_Part(state, name) for state in new])
+
+    def state_tables(self, state: MemorySegments) -> dict[str, pl.DataFrame]:
+        """Show what both keep."""
+        shown: dict[str, pl.DataFrame] = {}
+        for place, operator in (("first", self.first), ("second", self.second)):
+            own = {name.removeprefix(f"{place}/"): value for name, value in state.content.items()}
+            part = {name: value for name, value in own.items() if f"{place}/{name}" in state.content}
+            for name, table in state_tables(operator, part).items():
+                shown[name if name not in shown else f"{place}_{name}"] = table
+        return shown
 
 
 class _Part:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from headrace.engine.contents import instants, tables_in
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, Outcome
 from headrace.engine.resplit import resplit_table
@@ -30,7 +31,7 @@ from headrace.time.instants import BEGINNING, INSTANT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.engine import Segments, Turn
+    from headrace.engine import MemorySegments, Segments, Turn
 
 _INDEX, _PASSED = "index", "passed"
 _TIME, _NUMBER, _BUCKET, _CLUSTER = "#time", "#number", "#bucket", "#cluster"
@@ -99,6 +100,14 @@ class DeduplicateOperator:
         tables = resplit_table(old, new, _PASSED, self.keys, [index.passed for index in known], patience=self.within)
         for state, passed in zip(new, tables, strict=True):
             _Index(watermark, passed).save(state)
+
+    def state_tables(self, state: MemorySegments) -> dict[str, pl.DataFrame]:
+        """Show what passed and is remembered, with the time until which it is."""
+        self._index(state)  # which brings an older form into today's
+        passed = tables_in(state.content).get(_PASSED)
+        if passed is None:
+            return {}
+        return {"passed": passed.with_columns(instants(passed.get_column(_TIME).alias(EVENT_TIME))).drop(_TIME)}
 
     def _late(self, rows: pl.DataFrame, watermark: int) -> pl.DataFrame:
         mark = pl.lit(watermark, dtype=pl.Int64)

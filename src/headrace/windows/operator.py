@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from headrace.engine.contents import instants
 from headrace.engine.operator import (
     EVENT_TIME,
     IS_RETRACTION,
@@ -38,9 +39,11 @@ from headrace.windows.fold import Fold
 from headrace.windows.intake import Intake, counted_numbers
 from headrace.windows.ledger import (
     CLOSED,
+    EVENT_TIMER,
     INDEX,
     META,
     NEW,
+    TIMER,
     Ledger,
     resplit_ledgers,
 )
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
-    from headrace.engine import Segments, Turn
+    from headrace.engine import MemorySegments, Segments, Turn
     from headrace.windows.aggregates import Aggregate
     from headrace.windows.assigners import Assigner
 
@@ -246,6 +249,26 @@ class WindowOperator:
     def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
         """Spread the windows over other key groups."""
         resplit_ledgers(old, new, tuple(self.keys))
+
+    def state_tables(self, state: MemorySegments) -> dict[str, pl.DataFrame]:
+        """Show the open windows with what they would give now, and what their trigger has seen."""
+        ledger = Ledger.load(state, tuple(self.keys))
+        books, _ = ledger.read(ledger.buckets, None)
+        if books is None or any(part not in books.columns for part in self.parts):
+            return {} if books is None else {"windows": books}
+        open_books = books.with_columns(instants(books.get_column(name)) for name in BOUNDS)
+        shown = open_books.select(
+            *self.keys,
+            *BOUNDS,
+            *[aggregate.result(name) for name, aggregate in self.intake.aggregates],
+            pl.col(INDEX).alias("panes"),
+            pl.col(NEW).alias("rows_since_pane"),
+            pl.col(CLOSED).alias("closed"),
+            pl.col(EVENT_TIMER).alias("timer"),
+            pl.col(TIMER).alias("timer_by_clock"),
+        )
+        timers = [instants(shown.get_column(name)) for name in ("timer", "timer_by_clock")]
+        return {"windows": shown.with_columns(timers)}
 
     # What a turn needs
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from headrace.engine.contents import instants, tables_in
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, Outcome
 from headrace.engine.resplit import resplit_frames, resplit_table
@@ -28,7 +29,7 @@ from headrace.time.instants import BEGINNING, INSTANT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.engine import Segments, Turn
+    from headrace.engine import MemorySegments, Segments, Turn
 
 _INDEX, _WAITING = "index", "waiting"
 _NEWEST = "newest"
@@ -103,6 +104,21 @@ class PreviousOperator:
             if mine is not None:
                 _write(state, _WAITING, mine)
             _Index(watermark, newest).save(state)
+
+    def state_tables(self, state: MemorySegments) -> dict[str, pl.DataFrame]:
+        """Show the newest row of each key, and the rows that wait for the watermark."""
+        self._index(state)  # which brings an older form into today's
+        found = tables_in(state.content)
+        shown = {"pending": found[_WAITING]} if _WAITING in found else {}
+        if _NEWEST in found:
+            newest, names = (
+                found[_NEWEST],
+                dict(zip(self._names(), (source for _, source in self.columns), strict=True)),
+            )
+            told = {name: source for name, source in names.items() if source not in newest.columns}
+            newest = newest.with_columns(instants(newest.get_column(_TIME).alias(EVENT_TIME))).drop(_TIME)
+            shown["newest"] = newest.rename(told) if len({*told.values()}) == len(told) else newest
+        return shown
 
     def _pass(self, state: Segments, index: _Index, rows: pl.DataFrame) -> pl.DataFrame | None:
         if rows.is_empty() and not index.newest.is_due(index.watermark, BEGINNING):

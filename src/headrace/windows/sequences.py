@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
+from headrace.engine.contents import instants, tables_in
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import (
     EVENT_TIME,
@@ -41,13 +42,14 @@ if TYPE_CHECKING:
     import collections.abc
     from collections.abc import Mapping
 
-    from headrace.engine import Segments, Turn
+    from headrace.engine import MemorySegments, Segments, Turn
     from headrace.windows.aggregates import Aggregate
     from headrace.windows.operator import OnError
 
 Order = Literal["event_time", "arrival"]
 
 _OPEN = "open"
+_BOUNDS = (WINDOW_START, WINDOW_END)
 _WINDOW, _DONE, _SIZE, _ANCHOR = "#window", "#done", "#size", "#anchor"
 
 
@@ -258,6 +260,17 @@ class SequenceOperator:
             if mine is not None:
                 state.put("waiting", frame_to_bytes(mine))
             state.put("index", record_to_bytes({"watermark": watermark, _OPEN: index.record()}))
+
+    def state_tables(self, state: MemorySegments) -> dict[str, pl.DataFrame]:
+        """Show the open windows with what they would give now, and the rows that wait for the watermark."""
+        self._index(state)  # which brings an older form into today's
+        found = tables_in(state.content)
+        shown = {"pending": found["waiting"]} if "waiting" in found else {}
+        if _OPEN in found:
+            open_windows = found[_OPEN].with_columns(instants(found[_OPEN].get_column(name)) for name in _BOUNDS)
+            values = [aggregate.result(name) for name, aggregate in self.aggregates.items()]
+            shown["windows"] = open_windows.select(*self.keys, *_BOUNDS, pl.col(ROWS).alias("window_rows"), *values)
+        return shown
 
     def _sorted_out(
         self, rows: pl.DataFrame, kept: int, dismissed: list[pl.DataFrame]

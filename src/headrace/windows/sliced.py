@@ -30,9 +30,9 @@ from headrace.windows.migration import only_aggregates_come_or_go, part_names, s
 from headrace.windows.slices import Slices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from headrace.engine import Segments, Turn
+    from headrace.engine import MemorySegments, Segments, Turn
     from headrace.windows.aggregates import Aggregate
     from headrace.windows.assigners import Aligned
 
@@ -130,16 +130,31 @@ class SlicedOperator:
         """
         slices = Slices(state, self.assigner, self._merged)
         watermark, found = slices.index.watermark, []
-        last = max((slices.last_end(start) for start in slices.index.slices), default=watermark)
+        for end, held in self._open(slices):
+            start, stop = pl.lit(end - self.assigner.size), pl.lit(end)
+            found.append(
+                held.with_columns(start.cast(pl.Int64).alias(WINDOW_START), stop.cast(pl.Int64).alias(WINDOW_END))
+            )
+        slices.clear()
+        return watermark, pl.concat(found, how="diagonal_relaxed") if found else None
+
+    def state_tables(self, state: MemorySegments) -> dict[str, pl.DataFrame]:
+        """Show the open windows with what they would give now."""
+        slices = Slices(state, self.assigner, self._merged)
+        found = [
+            single_pane(Fold(self.keys, self.aggregates).results(held), start=end - self.assigner.size, end=end)
+            for end, held in self._open(slices)
+        ]
+        shown = [*self.keys, WINDOW_START, WINDOW_END, *(name for name, _ in self.aggregates)]
+        return {"windows": pl.concat(found, how="diagonal_relaxed").select(shown)} if found else {}
+
+    def _open(self, slices: Slices) -> Iterator[tuple[int, pl.DataFrame]]:
+        """Give the windows that hold a slice and have not fired: their ends, and their partials."""
+        last = max((slices.last_end(start) for start in slices.index.slices), default=slices.index.watermark)
         for end in self._ends(slices, last):
             held = slices.window(end)
             if held is not None:
-                start, stop = pl.lit(end - self.assigner.size), pl.lit(end)
-                found.append(
-                    held.with_columns(start.cast(pl.Int64).alias(WINDOW_START), stop.cast(pl.Int64).alias(WINDOW_END))
-                )
-        slices.clear()
-        return watermark, pl.concat(found, how="diagonal_relaxed") if found else None
+                yield end, held
 
     def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
         """Spread the slices over other key groups; blocks of them are made anew when a window needs them."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headrace.cep.sql.output import Plan
-    from headrace.engine.state import Segments
+    from headrace.engine.state import MemorySegments, Segments
     from headrace.time.key_time import KeyTime
 
 #: Rows that one match of one key may need before it is decided.
@@ -190,6 +190,17 @@ class MatchRecognizeOperator:
         for number, state in enumerate(new):
             keep = {name: frame for name in names if (frame := parts[name][number]) is not None}
             state.put(_SEGMENT, pack({"watermark": min(marks, default=None), **clocks[number]}, keep))
+
+    def state_tables(self, state: MemorySegments) -> dict[str, pl.DataFrame]:
+        """Show the rows that wait for the watermark, and those of which it is not decided what they match."""
+        saved = state.get(_SEGMENT)
+        _, frames = ({}, {}) if saved is None else unpack(saved)
+        shown = {"pending": "pending", "rows": "partial_matches", "keys": "keys"}
+        found = {shown.get(name, name): frame for name, frame in frames.items()}
+        if "partial_matches" in found:
+            words = pl.col(_STATE).replace_strict({_BEFORE: "before", _COVERED: "covered"}, default="undecided")
+            found["partial_matches"] = found["partial_matches"].with_columns(words.alias(_STATE))
+        return found
 
     def _keys(self, kept: pl.DataFrame | None, memory: pl.DataFrame | None) -> int:
         """Count the keys with rows that are kept, or of which something is remembered."""
