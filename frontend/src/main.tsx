@@ -3,7 +3,7 @@ import "maplibre-gl/dist/maplibre-gl.css";
 import "./style.css";
 import "./board.css";
 
-import { effect, type Signal, signal } from "@preact/signals";
+import { effect, type Signal, signal, untracked } from "@preact/signals";
 import { render } from "preact";
 
 import { ApiError, ask, BASE, refusal } from "./api";
@@ -75,9 +75,12 @@ function keepCurves(app: App): void {
 
 /** Where nobody says where the map begins, it begins with what there is to see. */
 function showFirst(app: App, map: MapView): void {
+  let shown = false;
   const stop = effect(() => {
     dependsOn(app.revision);
-    if (map.ready.value && map.showAll()) queueMicrotask(() => { stop(); });
+    if (shown || !map.ready.value) return;
+    shown = untracked(() => map.showAll());
+    if (shown) queueMicrotask(() => { stop(); });
   });
 }
 

@@ -116,7 +116,8 @@ export class MapView {
       this.moves(true);
     });
     this.map.on("moveend", () => {
-      this.moved.value += 1;
+      // Not read here: an effect that moves the map would depend on what it changes.
+      this.moved.value = this.moved.peek() + 1;
       this.moves(false);
     });
     this.map.on("click", (event) => {
