@@ -28,6 +28,7 @@ from headrace.formats import (
     text,
 )
 from headrace.formats.envelope import EnvelopeFormat
+from headrace.formats.tombstones import TombstoneFormat
 from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
@@ -120,6 +121,18 @@ def _events(kind: type, **columns: list[object]) -> list[bytes]:
 
 
 CASES: list[Case] = [
+    Case(
+        "tombstones",
+        TombstoneFormat(json({"shop": pl.Int64, "product": pl.String, "price": pl.Int64}), ("shop", "product")),
+        records(
+            b'{"shop":1,"product":"tea","price":3}',
+            None,
+            None,
+            None,
+            b"{",
+            keys=[None, b'{"shop":1,"product":"tea"}', b'{"shop":"x"}', None, b"\xff"],
+        ),
+    ),
     Case(
         "json",
         json({"a": pl.Int64, "b": pl.String, "c": pl.Struct({"d": pl.List(pl.Float64)}), "e": pl.Date}),

@@ -59,6 +59,11 @@ MISTAKES = {
         "with_columns looks at other rows",
         "Aggregate in a window",
     ),
+    "times in a format that is guessed": (
+        'timed.with_columns(made=pl.col("oven").str.to_datetime())',
+        "guessed from the first row",
+        "Say the format",
+    ),
     "other rows in a filter": (
         'timed.filter(pl.col("celsius").shift(1) > 10)',
         "filter looks at other rows",

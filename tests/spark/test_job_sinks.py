@@ -71,7 +71,8 @@ def test_sinks_get_what_the_driver_and_the_tasks_have_written() -> None:
     bodies = {"result": [result_body(1)], COPY + "result": [result_body(2)]}
     by_driver = writer.finish({"result": bodies["result"]}, Counter())
     for finished in (by_driver, None):  # None: Kafka has the batch already
-        frames = _frames_of(writer, finished, bodies, [letter_body("input.counted"), letter_body("input.other")])
+        letters = [letter_body("input.counted"), letter_body("input.other")]
+        frames = _frames_of(writer, finished, bodies, letters, span(0, 3))
         assert sorted(frames.results["counted"]["n"].to_list()) == [1, 2]
         assert frames.results["counted"]["idempotency_key"].n_unique() == 2
         assert frames.dead_letters is not None

@@ -44,6 +44,12 @@ def refuse_other_rows(expressions: Iterable[Any], where: str) -> None:
     """
     for expression in expressions:
         other = looks_around(expression) if isinstance(expression, pl.Expr) else None
+        if other is not None and str(other).split(".str.")[-1].startswith("strptime"):
+            raise PlanError(
+                f"{where} reads times in a format that is guessed from the first row: {other}",
+                hint="Rows come in batches, and each would be guessed anew. Say the format: "
+                'str.to_datetime("%Y-%m-%d %H:%M:%S").',
+            )
         if other is not None:
             raise PlanError(
                 f"{where} looks at other rows: {other}",
