@@ -39,7 +39,7 @@ def read_snapshot(lines: list[str]) -> Snapshot:
     del found["event"]
     for name in ("watermark", "window_end"):
         found[name] = datetime.fromisoformat(found[name]) if found[name] else None
-    found["busiest"] = tuple((each["cell"], each["vehicles"]) for each in found["busiest"])
+    found["busiest"] = tuple((each["key"], each["count"]) for each in found["busiest"])
     return Snapshot(**found)
 
 

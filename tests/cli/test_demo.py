@@ -113,8 +113,8 @@ def test_demo_counts_vehicles_and_continues(demo: Demo) -> None:
     assert summary["events"] > 0
     assert summary["results"] > 0
     assert summary["first_result"] > 0
-    assert summary["vehicles"] > 0
-    assert summary["busiest"][0]["cell"].startswith("89")
+    assert summary["total"] > 0
+    assert summary["busiest"][0]["key"].startswith("89")
 
     # A second run, for people this time, continues: no topic is new.
     assert demo.start("--for", "10").wait(PATIENCE) == 0, demo.output

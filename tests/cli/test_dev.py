@@ -93,7 +93,7 @@ def test_a_new_project_shows_its_results_and_ends_with_ctrl_c(tmp_path: Path) ->
             time.sleep(0.5)
         busiest = next(report["busiest"] for report in reports() if report.get("busiest"))
         assert isinstance(busiest, list)
-        assert {each["cell"] for each in busiest} <= {"north", "south", "harbour"}
+        assert {each["key"] for each in busiest} <= {"north", "south", "harbour"}
         assert any(report.get("event") == "dashboard" for report in reports())
         status = subprocess.run(
             [*headrace, "broker", "status", "--json"],

@@ -98,7 +98,7 @@ def test_only_the_newest_window_is_shown_and_a_cell_that_left_it_disappears() ->
     gauges.results([ResultRow("b", 99, 5_000_000, 12_000_000, on_time=False)], now=3.0)
     shown = gauges.snapshot(now=3.0)
     assert shown.busiest == (("c", 3), ("a", 2))
-    assert (shown.cells, shown.vehicles) == (2, 5)
+    assert (shown.cells, shown.total) == (2, 5)
 
 
 def test_latency_is_of_the_last_minute_and_of_complete_windows_only() -> None:
@@ -147,11 +147,11 @@ def test_the_screen_with_figures() -> None:
     gauges.results([ResultRow(CELL, 12, 5_000_000, 5_730_000), ResultRow("other", 0, 5_000_000, 5_730_000)], now=1.0)
     shown = gauges.snapshot(now=1.0)
     text = drawn(shown)
-    for piece in ("1,234 /s", "0.73 s", CELL, centre(CELL), "12 vehicles in 2 cells", "Ctrl-C stops everything"):
+    for piece in ("1,234 /s", "0.73 s", CELL, centre(CELL), "12 in 2 cells", "Ctrl-C stops everything"):
         assert piece in text
     assert "latency p50 0.73 s" in status_line(shown)
     assert f"Busiest cell: {CELL}" in "\n".join(summary(shown, elapsed=12.0, first_result=3.0))
-    assert shown.to_dict()["busiest"][0] == {"cell": CELL, "vehicles": 12}
+    assert shown.to_dict()["busiest"][0] == {"key": CELL, "count": 12}
 
 
 @pytest.mark.parametrize(
@@ -170,3 +170,12 @@ def test_event_time_in_january_1970_is_pointed_out(watermark: datetime | None, w
     shown = Snapshot(state="running", batch=3, watermark=watermark)
     for text in (status_line(shown), drawn(shown), "\n".join(summary(shown, elapsed=1.0, first_result=None))):
         assert ("in another unit than time_format says" in " ".join(text.split())) == warned
+
+
+def test_results_without_a_window_are_said_to_be_elsewhere() -> None:
+    gauges = Gauges()
+    gauges.progress({"event": "state", "state": "running", "detail": ""}, now=0.0)
+    gauges.progress(progress(batch=4, rows_in=10, results=7), now=1.0)
+    text = drawn(gauges.snapshot(now=1.0))
+    assert "results without a window are not shown here" in text
+    assert "waiting for the first window" not in text

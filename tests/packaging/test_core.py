@@ -80,6 +80,15 @@ def test_everything_can_be_imported_and_what_lacks_an_extra_says_so_when_it_is_c
     assert "pip install 'headrace[spark]'" in done.stderr
 
 
+def test_plugins_that_lack_an_extra_are_not_called_broken(programs: Path, tmp_path: Path) -> None:
+    done = call(programs, tmp_path, "headrace", "plugins")
+    assert done.returncode == 0
+    (mqtt,) = (line for line in done.stdout.splitlines() if line.startswith("connectors  mqtt"))
+    assert mqtt.endswith("needs headrace[ingest]")
+    assert "FAILED" not in done.stdout
+    assert done.stderr == ""
+
+
 def test_a_new_project_lists_its_job_and_sql_reads_files(programs: Path, tmp_path: Path) -> None:
     assert call(programs, tmp_path, "headrace", "new", "parcels").returncode == 0
     listed = call(programs, tmp_path / "parcels", "headrace", "jobs")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from headrace.errors import ConfigError, PlanError
 from headrace.formats import Records
 from headrace.ingest import RawMessage
 from headrace.ingest.feeds import load
+from headrace.inprocess import Runner, write_to_sinks
 from headrace.registry import Registry
 from headrace.testing.contracts import (
     ContractError,
@@ -25,6 +27,7 @@ from headrace.testing.contracts import (
     check_format,
     check_processor,
     check_settings,
+    check_sink,
     check_type,
 )
 
@@ -35,6 +38,8 @@ THINGS = {
     "types": ("Scan", "parcels.Scan"),
     "connectors": ("TickConnector", "ticks"),
     "processors": ("NameProcessor", "names"),
+    "sinks": ("LineSink", "LineSink"),
+    "functions": ("short_name", "short_name"),
     "settings": ("ParcelSettings", "parcels"),
 }
 
@@ -83,6 +88,7 @@ def by_arguments(directory: Path) -> Registry:
 
     given: dict[str, Any] = {kind: [getattr(package, THINGS[kind][0])] for kind in THINGS if kind != "settings"}
     given["formats"] = {"semicolons": package.semicolons}
+    given["functions"] = {"short_name": package.short_name}
     return Registry(Settings(sections=(package.ParcelSettings(depots=7),)), **given)
 
 
@@ -96,6 +102,7 @@ def test_each_thing_is_found(way: Any, tmp_path: Path) -> None:
     assert registry.format("semicolons") == package.semicolons
     assert "parcels.Scan" in registry.types
     assert registry.types.get("Scan").message_class is package.Scan
+    assert registry.sink("LineSink", path="out") == package.LineSink("out")
     depots = registry.settings.section(package.ParcelSettings).depots
     assert depots == (3 if way is by_entry_points else 7)
 
@@ -109,6 +116,46 @@ def test_each_thing_keeps_its_contract(tmp_path: Path) -> None:
     check_connector(package.TickConnector, package.TickSettings())
     check_processor(package.NameProcessor(), [RawMessage("", b"p1", 5), RawMessage("", b"!", 6)])
     check_settings(package.ParcelSettings)
+    lines = tmp_path / "contract"
+    check_sink(package.LineSink(str(lines)), lambda table: read_lines(lines, table))
+
+
+def read_lines(directory: Path, table: str) -> pl.DataFrame:
+    file = directory / f"{table}.jsonl"
+    return pl.read_ndjson(file) if file.is_file() else pl.DataFrame()
+
+
+JOB = """
+CREATE TABLE scans (parcel STRING, `at` TIMESTAMP_LTZ(3), WATERMARK FOR `at` AS `at` - INTERVAL '1' SECOND)
+  WITH ('connector' = 'kafka', 'topic' = 'scans', 'format' = 'json');
+CREATE TABLE kinds (kind STRING, n BIGINT) WITH ('connector' = 'LineSink', 'path' = 'lines');
+INSERT INTO kinds
+  SELECT short_name(parcel), COUNT(*) FROM TABLE(TUMBLE(TABLE scans, DESCRIPTOR(`at`), INTERVAL '10' SECOND))
+  GROUP BY short_name(parcel), window_start, window_end;
+"""
+
+
+@pytest.mark.parametrize("way", [by_entry_points, by_the_file, by_arguments])
+def test_a_job_in_sql_names_a_sink_and_calls_a_function(way: Any, tmp_path: Path) -> None:
+    registry = way(tmp_path)
+    Path("kinds.sql").write_text(JOB)
+    (job,) = registry.find(["kinds.sql"])
+    assert [sink.text for sink in job.sinks] == ["lines"]
+    values = [json.dumps({"parcel": f"{kind}-7", "at": f"2026-01-01T00:00:0{n}Z"}) for n, kind in enumerate("aba")]
+    runner = Runner(job)
+    write_to_sinks(job, [runner.step([value.encode() for value in values]), runner.finish()], run="once")
+    found = read_lines(Path("lines"), "kinds")
+    assert sorted(found.select("kind", "n").rows()) == [("a", 2), ("b", 1)]
+
+
+def test_a_sink_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    registry = by_entry_points(tmp_path)
+    Path("kinds.sql").write_text(JOB.replace("LineSink", "LineSinks"))
+    with pytest.raises(PlanError, match="Did you mean 'LineSink'"):
+        registry.find(["kinds.sql"])
+    Path("kinds.sql").write_text(JOB.replace("'path' = 'lines'", "'folder' = 'lines'"))
+    with pytest.raises(PlanError, match="the sink 'LineSink' cannot be made"):
+        registry.find(["kinds.sql"])
 
 
 def test_what_breaks_its_contract_is_told(tmp_path: Path) -> None:

@@ -99,6 +99,11 @@ class Child:
             for line in lines:
                 on_line(line)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended in order, as a run does that is stopped."""
+        return self.process.poll() == 0
+
     def check(self) -> None:
         """See that it still runs.
 

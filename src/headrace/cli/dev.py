@@ -8,7 +8,7 @@ import typer
 
 from headrace.cli import terminal
 from headrace.cli.gauges import Snapshot
-from headrace.cli.jobs import complete_job, registry
+from headrace.cli.jobs import complete_job, note_doubts, registry
 from headrace.cli.options import Bootstrap, Globals, Json
 from headrace.cli.progress import Steps
 from headrace.cli.samples import DIRECTORY, Sample, SampleFeed, find_samples
@@ -76,7 +76,8 @@ def dev(
     with only_one(settings.paths.home / "demo.lock", what="a project"):
         if fresh:
             forget(settings, jobs)
-        stage = Stage(options, settings, jobs, names, jobs[0], fresh=fresh)
+        shown = _shown(jobs)
+        stage = Stage(options, settings, jobs, names, shown, fresh=fresh)
 
         def prepare(steps: Steps) -> Connection:
             connection = stage.open(steps)
@@ -88,8 +89,14 @@ def dev(
             stage.start_jobs(connection, steps, dashboard=dashboard, warm=_is_warm)
             return connection
 
-        commands = [f"tail {jobs[0].result_topic} -f", *(f"tail {topic}" for topic in jobs[0].sources[:1]), "topics"]
+        note_doubts(jobs)
+        commands = [f"tail {shown.result_topic} -f", *(f"tail {topic}" for topic in shown.sources[:1]), "topics"]
         perform(stage, prepare, commands=commands, seconds=seconds, json=json)
+
+
+def _shown(jobs: list[Job]) -> Job:
+    """Choose whose results the terminal shows: the first job with windows, which it can sort by."""
+    return next((job for job in jobs if "window_end" in job.pipeline.schema), jobs[0])
 
 
 def _samples(settings: Settings, jobs: list[Job], *, wanted: bool | None) -> list[Sample]:

@@ -306,6 +306,12 @@ def check_all(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     return [check() for check in checks]
 
 
+def _next_step() -> str:
+    if missing("spark"):
+        return "jobs run in process; for Spark and Kafka: pip install 'headrace[spark,dashboard]'."
+    return "try `headrace dev` in a project, which `headrace new NAME` makes."
+
+
 def doctor(ctx: typer.Context, bootstrap: Bootstrap = None, json: Json = False) -> None:
     """Check Java, Python, jars, port, memory, disk and clock; say what to do about each."""
     environ = dict(os.environ)
@@ -329,4 +335,4 @@ def doctor(ctx: typer.Context, bootstrap: Bootstrap = None, json: Json = False) 
         raise typer.Exit(int(ExitCode.ENVIRONMENT))
     if not json:
         warned = ", with warnings" if "WARN" in worst else ""
-        terminal.line(f"Ready{warned}; try `headrace dev` in a project, which `headrace new NAME` makes.")
+        terminal.line(f"Ready{warned}; {_next_step()}")

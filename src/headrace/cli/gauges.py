@@ -28,8 +28,8 @@ class ResultRow:
     """One result, as far as the view needs it.
 
     Args:
-        key: What it is about: a map cell.
-        count: How many vehicles.
+        key: What it is about, such as a map cell.
+        count: Its figure.
         window_end: End of its window, in microseconds since the epoch.
         published: Kafka's timestamp of the record, in microseconds since the epoch.
         on_time: Whether it is the first complete answer for its window, which latency is measured on.
@@ -116,7 +116,7 @@ class Snapshot:
     window_end: datetime | None = None
     busiest: tuple[tuple[str, int], ...] = ()
     cells: int = 0
-    vehicles: int = 0
+    total: int = 0
     alarm: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Snapshot:
         for name in ("watermark", "window_end"):
             value = fields[name]
             fields[name] = None if value is None else value.isoformat()
-        fields["busiest"] = [{"cell": cell, "vehicles": count} for cell, count in self.busiest]
+        fields["busiest"] = [{"key": key, "count": count} for key, count in self.busiest]
         return fields
 
 
@@ -141,7 +141,7 @@ class Gauges:
     ('running', (('8911', 4),), 0.7)
     """
 
-    #: How many cells the view shows.
+    #: How many keys the view shows.
     top: int = 10
     #: Windows that ended before this instant (microseconds) say nothing about latency: the job was not there yet.
     since: int = 0
@@ -209,7 +209,7 @@ class Gauges:
                 window_end=datetime.fromtimestamp(self._window_end / 1e6, UTC) if self._window_end else None,
                 busiest=tuple(busiest[: self.top]),
                 cells=len(self._cells),
-                vehicles=sum(self._cells.values()),
+                total=sum(self._cells.values()),
                 alarm=self._alarm,
             )
 

@@ -40,6 +40,16 @@ def pick(words: Iterable[str], settings: Settings | None = None) -> list[Job]:
     return registry(settings).find(words)
 
 
+def note_doubts(jobs: Iterable[Job]) -> None:
+    """Point out what jobs say and their author hardly meant, on standard error."""
+    from headrace.stream.doubts import doubts
+
+    for job in jobs:
+        streams = (job.stream, *(output.stream for output in job.outputs.values()))
+        for doubt in dict.fromkeys(doubt for stream in streams for doubt in doubts(stream)):
+            terminal.note(f"{job.name}: {doubt}", style="yellow")
+
+
 def complete_job(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Names and descriptions for the shell's completion."""
     try:
@@ -85,6 +95,7 @@ def jobs(
             return
         for job in found:
             terminal.line(job.explain())
+        note_doubts(found)
         terminal.note(f"Run it: headrace run {name}    See its results: headrace tail {found[0].result_topic}")
         return
     if known.failed_jobs and not known.jobs:

@@ -43,4 +43,7 @@ def new(
         ) from problem
     for path in files:
         terminal.line(str(directory / path))
-    terminal.note(f"Next: cd {name}, then `headrace dev` to see it work, or `python -m pytest`.")
+    terminal.note(
+        f"Next: cd {name}, then `headrace dev` to see it work, or `python -m pytest` for its tests "
+        "(pip install pytest brings it)."
+    )

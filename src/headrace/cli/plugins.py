@@ -9,6 +9,7 @@ import typer
 from headrace.cli import terminal
 from headrace.cli.jobs import registry
 from headrace.cli.options import Globals, Json
+from headrace.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from headrace.config import Settings
@@ -31,11 +32,18 @@ def plugins(ctx: typer.Context, json: Json = False) -> None:
     terminal.rows(
         ("kind", "name", "place", "from", "brings"),
         [(plugin.kind, plugin.name, plugin.place, plugin.origin, _brings(plugin, used=used)) for plugin, used in found],
-        styles=["red" if plugin.problem is not None else "" if used else "dim" for plugin, used in found],
+        styles=[
+            "red" if _is_broken(plugin) else "" if used and not plugin.problem else "dim" for plugin, used in found
+        ],
     )
     for plugin, _ in found:
-        if plugin.problem is not None:
+        if _is_broken(plugin):
             terminal.note(f"{plugin.place} of {plugin.origin} failed to load: {plugin.problem}", style="yellow")
+
+
+def _is_broken(plugin: Plugin) -> bool:
+    """Tell what failed from what lacks an extra: that is not broken, but not asked for."""
+    return plugin.problem is not None and not isinstance(plugin.problem, MissingExtraError)
 
 
 def _facts(plugin: Plugin) -> dict[str, object]:
@@ -50,6 +58,8 @@ def _facts(plugin: Plugin) -> dict[str, object]:
 
 
 def _brings(plugin: Plugin, *, used: bool) -> str:
+    if isinstance(plugin.problem, MissingExtraError):
+        return f"needs headrace[{','.join(plugin.problem.extras)}]"
     if plugin.problem is not None:
         return "FAILED"
     names = ", ".join(plugin.provides) or "nothing"

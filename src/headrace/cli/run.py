@@ -25,7 +25,7 @@ from rich.text import Text
 from headrace.cli import terminal
 from headrace.cli.connect import connect
 from headrace.cli.gauges import Gauges
-from headrace.cli.jobs import complete_job, registry
+from headrace.cli.jobs import complete_job, note_doubts, registry
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 from headrace.cli.stopping import Stop, stop_on_signals
 from headrace.cli.view import HOW_TO_LOOK, count, status_line
@@ -276,6 +276,7 @@ def run_chosen(
     report = _Reporter(json=json)
     log = settings.log_directory / "run.log"
     terminal.note(f"Running {', '.join(job.name for job in chosen)} on {settings.spark.master}; Ctrl-C stops.")
+    note_doubts(chosen)
     with (
         stop_on_signals() as stop,
         contextlib.nullcontext() if json else quiet_spark(log),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.connect import connect
 from headrace.cli.jobs import registry
 from headrace.cli.tables import FileTable, TopicReader, TopicTable
-from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.session import Session
 from headrace.streaming_sql.user_functions import function_at
 
@@ -58,14 +57,10 @@ class SqlEnvironment:
             HeadraceError: A table of `--table` is not there, or cannot be read.
         """
         load = partial(function_at, directories=(self.settings.project, Path.cwd(), *self.directories))
-        catalog = Catalog(formats=self._formats(), load=load)
+        catalog = registry(self.settings).catalog(load=load)
         for table in self.tables:
             catalog.add(table.name, table.frame() if isinstance(table, FileTable) else self._stream(table))
         return Session(catalog, name=name, alone=alone)
-
-    def _formats(self) -> dict[str, Any]:
-        known = registry(self.settings)
-        return {name: partial(known.format, name) for name in known.things("formats")}
 
     def _stream(self, table: TopicTable) -> Any:
         from headrace.events import Codec

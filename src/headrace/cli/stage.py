@@ -112,6 +112,7 @@ class Stage:
     gauges: Gauges = field(default_factory=Gauges)
     broker: EmbeddedBroker | None = None
     children: list[Child] = field(default_factory=list)
+    jobs_process: Child | None = None
     parts: list[Part] = field(default_factory=list)
     url: str | None = None
     began: float = field(default_factory=time.monotonic)
@@ -126,6 +127,9 @@ class Stage:
         """See that everything still runs; raise what says why it does not."""
         if self.broker is not None:
             self.broker.check()
+        if self.jobs_process is not None and self.jobs_process.is_done:
+            terminal.note("The jobs were stopped; everything else stops, too.")
+            raise _Ended(signal.SIGTERM)
         for running in (*self.children, *self.parts):
             running.check()
 
@@ -179,7 +183,9 @@ class Stage:
             )
             self.broker = broker
             broker.start()
-            step.done(broker.bootstrap)
+            wanted = settings.broker.port
+            taken = "" if wanted in {0, broker.port} else f"; port {wanted} is taken by another program"
+            step.done(f"{broker.bootstrap}{taken}")
         return embedded(settings, broker.bootstrap)
 
     def start_jobs(
@@ -195,9 +201,9 @@ class Stage:
             words += ["--fresh", "--take-over"]
         with steps.step("Starting Spark (20 to 40 s until the first result)") as step:
             command = headrace_command(self.options, *words)
-            self.children.append(
-                Child("the Spark job", command, log=self.logs / "run.log", on_line=self._heard, grace=CHILD_GRACE)
-            )
+            log = self.logs / "run.log"
+            self.jobs_process = Child("the Spark job", command, log=log, on_line=self._heard, grace=CHILD_GRACE)
+            self.children.append(self.jobs_process)
             self.parts.append(ResultReader(connection, self.shown, self.gauges, places=self.places))
             if dashboard:
                 command = headrace_command(self.options, "dashboard", *self.words, "--json", "-b", connection.bootstrap)
@@ -311,11 +317,11 @@ def _watch(stage: Stage, lines: list[str], *, until: float | None, json: bool) -
             stage.check()
             now = time.monotonic()
             shown = stage.gauges.snapshot(now=now)
-            if stage.first_result is None and shown.busiest:
+            if stage.first_result is None and (shown.busiest or shown.results):
                 stage.first_result = now - stage.began
                 if live is None and not json:
                     terminal.line(f"First result after {stage.first_result:.1f} s.")
-            if live is None and stage.url and stage.url != told and (json or stage.first_result):
+            if live is None and stage.url and stage.url != told:
                 told = stage.url
                 if json:
                     terminal.record({"event": "dashboard", "url": told})

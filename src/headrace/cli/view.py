@@ -103,7 +103,7 @@ def status_line(shown: Snapshot, *, results: bool = True, places: bool = True) -
         f"late {count(shown.late)}",
     ]
     if results:
-        busiest = ", ".join(f"{cell} {vehicles}" for cell, vehicles in shown.busiest[:3]) or "-"
+        busiest = ", ".join(f"{key} {figure}" for key, figure in shown.busiest[:3]) or "-"
         parts.insert(3, f"latency p50 {seconds(shown.latency_p50)} p99 {seconds(shown.latency_p99)}")
         parts.append(f"{'busiest' if places else 'largest'} {busiest}")
     warning = unit_warning(shown)
@@ -188,11 +188,13 @@ def _cells_title(shown: Snapshot, *, places: bool) -> Text:
         return Text(f"largest results, window until {shown.window_end:%H:%M:%S} UTC: {count(shown.cells)} keys")
     return Text(
         f"busiest cells, window until {shown.window_end:%H:%M:%S} UTC: "
-        f"{count(shown.vehicles)} vehicles in {count(shown.cells)} cells"
+        f"{count(shown.total)} in {count(shown.cells)} cells"
     )
 
 
 def _cells(shown: Snapshot, *, places: bool) -> RenderableType:
+    if not shown.busiest and shown.results:
+        return Text("results without a window are not shown here; read them from their topic, as below", style="dim")
     if not shown.busiest:
         return Text("waiting for the first window to complete ...", style="dim")
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -200,10 +202,10 @@ def _cells(shown: Snapshot, *, places: bool) -> RenderableType:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True, min_width=_BAR)
     table.add_column(style="dim", no_wrap=True)
-    most = max(vehicles for _, vehicles in shown.busiest)
-    for cell, vehicles in shown.busiest:
-        bar = "█" * max(1, round(_BAR * vehicles / most)) if vehicles > 0 else ""
-        table.add_row(cell, count(vehicles), Text(bar, style="cyan"), centre(cell) if places else "")
+    most = max(figure for _, figure in shown.busiest)
+    for key, figure in shown.busiest:
+        bar = "█" * max(1, round(_BAR * figure / most)) if figure > 0 else ""
+        table.add_row(key, count(figure), Text(bar, style="cyan"), centre(key) if places else "")
     return table
 
 
@@ -230,6 +232,6 @@ def summary(shown: Snapshot, *, elapsed: float, first_result: float | None, plac
             f"p50 {seconds(shown.latency_p50)}, p99 {seconds(shown.latency_p99)}."
         )
     if shown.busiest and places:
-        cell, vehicles = shown.busiest[0]
-        lines.append(f"Busiest cell: {cell} ({centre(cell)}) with {count(vehicles)} vehicles.")
+        cell, figure = shown.busiest[0]
+        lines.append(f"Busiest cell: {cell} ({centre(cell)}) with {count(figure)}.")
     return lines

@@ -43,6 +43,8 @@ KINDS: dict[str, Kind] = {
     "types": Kind("message types of events in the envelope", is_made=False),
     "connectors": Kind("sources of raw messages that a file of feeds may name", is_made=False),
     "processors": Kind("makers of events from raw messages that a file of feeds may name", is_made=False),
+    "sinks": Kind("sinks that a program makes by name, and a table of SQL by 'connector'", is_made=False),
+    "functions": Kind("functions that queries of SQL may call", is_made=False),
     "settings": Kind("sections of headrace.toml", is_made=False),
     "commands": Kind("commands of the command line", is_made=False, in_file=False),
     "markers": Kind("latency markers of jobs, for `headrace latency` and `headrace evaluate`", is_made=False),

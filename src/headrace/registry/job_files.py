@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import PlanError
 from headrace.plugins import UnknownPlaceError, import_place, load_failure
@@ -25,9 +25,18 @@ from headrace.streaming_sql.script_jobs import load_script
 from headrace.streaming_sql.user_functions import function_at
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from headrace.config import Settings
+
+
+class MakeCatalog(Protocol):
+    """Makes the catalog that a file of SQL begins with."""
+
+    def __call__(self, *, load: Callable[[str], Callable[..., Any]] | None = None) -> Catalog:
+        """Make it; `load` gives the function that `'module:attribute'` names."""
+        ...
 
 
 class UnknownJobError(UnknownPlaceError):
@@ -67,12 +76,13 @@ def is_sql_file(place: str) -> bool:
     return place.lower().endswith(".sql")
 
 
-def load_jobs(word: str, settings: Settings) -> JobFile:
+def load_jobs(word: str, settings: Settings, *, catalog: MakeCatalog = Catalog) -> JobFile:
     """Load the jobs that a word names.
 
     Args:
         word: A path or a module, with `:NAME` behind it for one of its jobs.
         settings: What functions that make jobs are called with.
+        catalog: Makes the catalog that a file of SQL begins with.
 
     Raises:
         UnknownJobError: There is no such file, module or job.
@@ -80,7 +90,7 @@ def load_jobs(word: str, settings: Settings) -> JobFile:
     """
     place, _, name = word.partition(":")
     if is_sql_file(place):
-        return _load_sql(place, name, settings)
+        return _load_sql(place, name, settings, catalog)
     try:
         module = import_place(place, settings.project)
     except UnknownPlaceError as problem:
@@ -98,13 +108,13 @@ def load_jobs(word: str, settings: Settings) -> JobFile:
     return JobFile(module, {**jobs, **found}, tuple(found.values()))
 
 
-def _load_sql(place: str, name: str, settings: Settings) -> JobFile:
+def _load_sql(place: str, name: str, settings: Settings, make: MakeCatalog) -> JobFile:
     """Load the jobs of a file of SQL; its functions are looked for in the project and beside the file."""
     path = Path(place).expanduser()
     path = path if path.is_absolute() or path.is_file() else settings.project / path
     if not path.is_file():
         raise UnknownJobError(f"there is no file {path.resolve()}", hint="Give the path of a file of SQL.")
-    catalog = Catalog(load=partial(function_at, directories=(settings.project, path.resolve().parent)))
+    catalog = make(load=partial(function_at, directories=(settings.project, path.resolve().parent)))
     jobs = load_script(path, catalog, name=path.stem)
     if not jobs:
         raise PlanError(f"there is no job in {place}", hint="Write INSERT INTO a table, followed by a SELECT.")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import MissingExtraError, PlanError
 from headrace.plugins import Plugin, entry_points_of, is_path, load_plugin, origin_of
 from headrace.plugins.plugin import without_doubles
-from headrace.registry.job_files import JobFile, UnknownJobError, is_job_file, load_jobs
+from headrace.registry.job_files import JobFile, MakeCatalog, UnknownJobError, is_job_file, load_jobs
+from headrace.streaming_sql.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,10 +32,12 @@ class JobRegistry:
     Args:
         settings: Say which file names the project's jobs; functions that make jobs are called with them.
         given: Jobs that the program adds; a job of theirs comes before one of the same name that is found.
+        catalog: Makes the catalog that files of SQL begin with.
     """
 
-    def __init__(self, settings: Settings, *, given: Iterable[Job] = ()) -> None:
+    def __init__(self, settings: Settings, *, given: Iterable[Job] = (), catalog: MakeCatalog = Catalog) -> None:
         self._settings = settings
+        self._catalog = catalog
         self._given = tuple(given)
         self._files: dict[str, JobFile] = {}
 
@@ -112,7 +115,7 @@ class JobRegistry:
             whole = self._files.get(f"{base}:")
             if whole is not None and name in whole.jobs:
                 return JobFile(whole.module, whole.jobs, (whole.jobs[name],))
-            self._files[key] = load_jobs(word, self._settings)
+            self._files[key] = load_jobs(word, self._settings, catalog=self._catalog)
         return self._files[key]
 
     def _by_name(self, name: str) -> Job:

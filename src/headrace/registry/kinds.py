@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import PlanError
 from headrace.events.registry import TypeRegistry
 from headrace.formats.format import Format
+from headrace.sinks.contract import Sink
+from headrace.streaming_sql.catalog import CONNECTORS
+from headrace.streaming_sql.user_functions import scalar_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +75,24 @@ def _format(name: str, thing: Any) -> str:
     return name
 
 
+def _sink(name: str, thing: Any) -> str:
+    if not isinstance(thing, Sink) and not callable(thing):
+        raise PlanError(
+            f"{thing!r} is neither a Sink nor a class or a function that makes one",
+            hint="Name one of these, for sinks.",
+        )
+    if name in CONNECTORS:
+        raise PlanError(
+            f"a sink is called {name!r}, as a connector of tables is", hint="Give the entry point another name."
+        )
+    return name
+
+
+def _function(name: str, thing: Any) -> str:
+    scalar_function(name, thing)
+    return name
+
+
 def _type(_: str, thing: Any) -> str:
     return TypeRegistry().register(thing).name
 
@@ -88,6 +109,8 @@ _CHECKS: dict[str, Callable[[str, Any], str]] = {
     "types": _type,
     "connectors": _subclass("connectors"),
     "processors": _subclass("processors"),
+    "sinks": _sink,
+    "functions": _function,
     "commands": _callable,
     "markers": _instance("markers"),
     "loads": _instance("loads"),

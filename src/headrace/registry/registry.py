@@ -8,6 +8,7 @@ names its jobs has those and no others. Nothing is loaded before somebody asks f
 from __future__ import annotations
 
 import difflib
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.errors import PlanError
@@ -17,6 +18,8 @@ from headrace.plugins import KINDS, Plugin, find_plugins
 from headrace.plugins.plugin import load_plugin, without_doubles
 from headrace.registry.jobs import JobRegistry
 from headrace.registry.kinds import check
+from headrace.sinks.contract import Sink
+from headrace.streaming_sql.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -33,8 +36,8 @@ class Registry:
     Args:
         settings: Those of the project.
         jobs: Jobs beside those that are found.
-        given: By kind, what the program adds: a mapping from names where things have no name of their own (formats),
-            else any iterable.
+        given: By kind, what the program adds: a mapping from names where things have no name of their own (formats,
+            sinks), else any iterable.
 
     >>> from headrace.config import Settings
     >>> from headrace.formats import text
@@ -51,7 +54,7 @@ class Registry:
             raise TypeError(f"Registry() has no {unknown[0]!r}; there are: {', '.join(KINDS)}")
         self._settings = settings
         self._given = given
-        self._jobs = JobRegistry(settings, given=jobs)
+        self._jobs = JobRegistry(settings, given=jobs, catalog=self.catalog)
         self._found: dict[str, tuple[Plugin, ...]] = {}
 
     @property
@@ -144,20 +147,38 @@ class Registry:
         Raises:
             PlanError: There is none of this name, or it cannot be made so.
         """
-        made = self.one_of("formats", name)
-        if isinstance(made, Format):
-            if options:
-                raise PlanError(f"the format {name!r} takes no options", hint="Leave them out.")
-            return made
-        try:
-            chosen = cast("Callable[..., object]", made)(**options)
-        except TypeError as problem:
-            raise PlanError(
-                f"the format {name!r} cannot be made: {problem}", hint="Give what it asks for."
-            ) from problem
-        if not isinstance(chosen, Format):
-            raise PlanError(f"the format {name!r} made a {type(chosen).__name__}", hint="Let it make a Format.")
-        return chosen
+        made: Format = self._made("formats", name, Format, options)
+        return made
+
+    # --- where results go, and what SQL knows
+
+    def sink(self, name: str, **options: Any) -> Sink:
+        """Give a sink by its name.
+
+        Args:
+            name: The name.
+            options: What it is made with, if it is made.
+
+        Raises:
+            PlanError: There is none of this name, or it cannot be made so.
+        """
+        made: Sink = self._made("sinks", name, Sink, options)
+        return made
+
+    def catalog(self, *, load: Callable[[str], Callable[..., Any]] | None = None) -> Catalog:
+        """Make a catalog of SQL that knows the formats, sinks and functions that were added.
+
+        Args:
+            load: Gives the function that `'module:attribute'` of CREATE FUNCTION names.
+        """
+        made = Catalog(
+            formats={name: partial(self.format, name) for name in self.things("formats")},
+            sinks={name: partial(self.sink, name) for name in self.things("sinks")},
+            load=load,
+        )
+        for name, function in self.things("functions").items():
+            made.add_function(name, function)
+        return made
 
     def one_of(self, kind: str, name: str) -> Any:
         """Give one thing of a kind by its name.
@@ -179,6 +200,26 @@ class Registry:
         close = difflib.get_close_matches(name, known, n=1)
         guess = f"Did you mean {close[0]}? " if close else ""
         raise PlanError(what, hint=f"{guess}There are: {', '.join(sorted(known)) or 'none'}. See `headrace plugins`.")
+
+    def _made(self, kind: str, name: str, base: type, options: Mapping[str, Any]) -> Any:
+        """Give what is called so, made with options where it is a class or a function."""
+        word = kind.removesuffix("s")
+        made = self.one_of(kind, name)
+        if isinstance(made, base):
+            if options:
+                raise PlanError(f"the {word} {name!r} takes no options", hint="Leave them out.")
+            return made
+        try:
+            chosen = cast("Callable[..., object]", made)(**options)
+        except TypeError as problem:
+            raise PlanError(
+                f"the {word} {name!r} cannot be made: {problem}", hint="Give what it asks for."
+            ) from problem
+        if not isinstance(chosen, base):
+            raise PlanError(
+                f"the {word} {name!r} made a {type(chosen).__name__}", hint=f"Let it make a {base.__name__}."
+            )
+        return chosen
 
     def _from_program(self, kind: str) -> list[Plugin]:
         given = self._given.get(kind, ())

@@ -31,6 +31,7 @@ from headrace.streaming_sql.user_functions import scalar_function
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from headrace.sinks.contract import Sink
     from headrace.streaming_sql import statements
     from headrace.streaming_sql.script import Fragment
     from headrace.streaming_sql.statements import Kind
@@ -52,6 +53,7 @@ class TableEntry:
         bounded: Gives the rows, if they are all there.
         notes: What was written and has no effect.
         relation: What queries read; None: the stream, or nothing.
+        sink: The sink that it is written to, where a plug-in has its connector.
     """
 
     name: str
@@ -61,6 +63,7 @@ class TableEntry:
     bounded: BoundedTable | None = None
     notes: tuple[str, ...] = ()
     relation: CatalogTable | None = field(default=None, repr=False)
+    sink: Sink | None = None
 
     @property
     def columns(self) -> dict[str, pl.DataType]:
@@ -109,6 +112,7 @@ class Catalog:
 
     Args:
         formats: Formats beside Headrace's own, by name: what makes them from columns and a time.
+        sinks: Sinks that a table may name as its connector: what makes them from the other options of the table.
         load: Gives the function that `'module:attribute'` names.
     """
 
@@ -116,9 +120,11 @@ class Catalog:
         self,
         *,
         formats: Mapping[str, Callable[..., Any]] | None = None,
+        sinks: Mapping[str, Callable[..., Sink]] | None = None,
         load: Callable[[str], Callable[..., Any]] | None = None,
     ) -> None:
         self.formats = OwnFormats(dict(formats or {}))
+        self._sinks = dict(sinks or {})
         self._load = load
         self._entries: dict[tuple[str, str], Entry] = {}
 
@@ -208,8 +214,9 @@ class Catalog:
             if isinstance(found, TableEntry):
                 return found
         options = Options(table)
-        connector = options.choice("connector", CONNECTORS, "")
+        connector = options.choice("connector", (*CONNECTORS, *self._sinks), "")
         stream, bounded, relation = None, None, None
+        sink = self._sink(connector, options) if connector in self._sinks else None
         if connector in ("file", "filesystem") and self._is_file_to_read(options):
             bounded = file_table(table, options, self.formats, self._compute)
             stream = bounded.stream
@@ -221,9 +228,15 @@ class Catalog:
             relation = _read_as(table, found_table)
         ask_for_output_options(options)
         options.finish()
-        entry = TableEntry(table.name, stream, connector, table, bounded, tuple(options.notes), relation)
+        entry = TableEntry(table.name, stream, connector, table, bounded, tuple(options.notes), relation, sink)
         self._entries["relation", table.name.lower()] = entry
         return entry
+
+    def _sink(self, connector: str, options: Options) -> Sink:
+        try:
+            return self._sinks[connector](**options.others("connector", "sink.delivery-guarantee"))
+        except HeadraceError as wrong:
+            raise options.problem("connector", wrong.message, hint=wrong.hint) from wrong
 
     @staticmethod
     def _is_file_to_read(options: Options) -> bool:

@@ -89,6 +89,11 @@ class Options:
         except PlanError as wrong:
             raise self.problem(name, wrong.message, hint=wrong.hint) from wrong
 
+    def others(self, *but: str) -> dict[str, str]:
+        """Give all options but some as they were written, named as arguments: `roll-rows` as `roll_rows`."""
+        found = {name: self.text(name) for name in self._table.options if name not in but}
+        return {name.replace("-", "_").replace(".", "_"): value for name, value in found.items()}
+
     def finish(self) -> None:
         """Refuse what nobody has asked for, and note what has no effect.
 

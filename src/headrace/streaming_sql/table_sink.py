@@ -193,7 +193,8 @@ def insert_job(
         ScriptError: The table cannot be written so.
     """
     definition = table.definition
-    if definition is None or table.connector not in ("kafka", "upsert-kafka", "file", "filesystem"):
+    is_own = table.sink is not None or table.connector in ("kafka", "upsert-kafka", "file", "filesystem")
+    if definition is None or not is_own:
         what = "was given by the program" if definition is None else f"has the connector {table.connector}"
         raise insert.text.problem(
             f"INSERT INTO {insert.table}, which {what}, cannot be run as a job",
@@ -203,7 +204,10 @@ def insert_job(
     columns = target_columns(table, insert, planned)
     stream = planned.stream
     delivery = _DELIVERIES[options.choice("sink.delivery-guarantee", _DELIVERIES, "exactly-once")]
-    topic, output, sinks = "", None, _sinks(options) if table.connector in ("file", "filesystem") else ()
+    topic, output = "", None
+    sinks: tuple[Sink, ...] = (table.sink,) if table.sink is not None else ()
+    if table.connector in ("file", "filesystem"):
+        sinks = _sinks(options)
     upsert = definition.primary_key if stream.node.updating else ()
     if not sinks:
         topic = options.needed("topic", hint="Name it: 'topic' = 'late'.")

@@ -15,6 +15,7 @@ from headrace.events.letters import Reason
 from headrace.formats.format import Records
 from headrace.testing.contract_error import ContractError, must
 from headrace.testing.plugin_contracts import check_connector, check_processor, check_settings, check_type
+from headrace.testing.sink_contract import check_sink
 from headrace.time.instants import INSTANT
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "check_format",
     "check_processor",
     "check_settings",
+    "check_sink",
     "check_type",
 ]
 

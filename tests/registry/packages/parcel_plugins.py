@@ -1,9 +1,10 @@
-"""A package of somebody else: a format, a message type, a connector, a processor and a section of settings."""
+"""A package of somebody else: a format, a message type, a connector, a processor, a sink, a function, settings."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,10 +17,13 @@ from headrace.events import Reason, Record, Rejection
 from headrace.formats import DecodedRecords, Format, Records
 from headrace.ingest import Batch, Connector, EventFrame, Processed, Processor, RawMessage
 from headrace.ingest.processor import Cause, Dismissal
+from headrace.sinks import BatchFrames, BatchToken, Sink, SinkWriter
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator, Sequence
+
+    from headrace.delivery import Delivery
 
 _INSTANT = pl.Datetime("us", "UTC")
 
@@ -128,3 +132,37 @@ class ParcelSettings(Section):
 
     section = "parcels"
     depots: int = setting(3, "How many depots there are.", "a whole number from 1", ge=1)
+
+
+@dataclass(frozen=True)
+class LineSink(Sink):
+    """A file per table, a line per row; the token is the last line of a file beside them."""
+
+    name: ClassVar[str] = "lines"
+    delivery: ClassVar[Delivery] = "at_least_once"
+    path: str = "lines"
+
+    def open(self, job: str) -> SinkWriter:
+        return LineWriter(Path(self.path))
+
+
+class LineWriter(SinkWriter):
+    """Appends."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def last(self) -> BatchToken | None:
+        return None
+
+    def write(self, token: BatchToken, frames: BatchFrames) -> None:
+        del token
+        for table, frame in frames.tables():
+            with (self._directory / f"{table}.jsonl").open("a", encoding="utf-8") as file:
+                file.write(frame.select(pl.exclude(pl.Binary)).write_ndjson())
+
+
+def short_name(parcel: str) -> str:
+    """Give what stands before the first dash."""
+    return parcel.partition("-")[0]
