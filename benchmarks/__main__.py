@@ -14,6 +14,7 @@ NAMES = (
     "growth",
     "state",
     "patterns",
+    "pattern_grid",
     "engine",
     "delivery",
     "nexmark",

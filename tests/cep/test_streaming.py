@@ -89,16 +89,41 @@ def test_any_cut_and_either_machine_gives_the_same_answer(
     # Some values are missing, and some columns are not whole numbers.
     there = pl.when(pl.int_range(pl.len()) % 5 != 3).then(pl.col("value"))
     frame = frame.with_columns(value=there * data.draw(st.sampled_from([1, 0.1]))).with_row_index("id")
-    cuts = sorted(data.draw(st.lists(st.integers(0, frame.height), max_size=4)))
-    watermark = T0 + data.draw(st.integers(0, 60)) * SECOND
-    if frame.height:
-        watermark = max(watermark, int(frame["event_time"].dt.epoch("us").max()))  # type: ignore[arg-type]
+    cuts, watermark = drawn_cuts(frame, data)
     limit = data.draw(st.sampled_from([Limit(), Limit(), Limit(2, "give_up"), Limit(4, "give_up")]))
     expected = reference(compiled, frame, watermark, limit)
     few_keys = data.draw(st.sampled_from([1, 2, 1000]))
     columns = data.draw(st.sampled_from([["id"], None]))
     matcher = StreamMatcher(compiled, key=["key"], few_keys=few_keys, columns=columns, limit=limit)
     assert in_pieces(matcher, frame, cuts, watermark) == expected
+
+
+def drawn_cuts(frame: pl.DataFrame, data: st.DataObject) -> tuple[list[int], int]:
+    cuts = sorted(data.draw(st.lists(st.integers(0, frame.height), max_size=4)))
+    watermark = T0 + data.draw(st.integers(0, 60)) * SECOND
+    if frame.height:
+        watermark = max(watermark, int(frame["event_time"].dt.epoch("us").max()))  # type: ignore[arg-type]
+    return cuts, watermark
+
+
+@settings(max_examples=250, deadline=None)
+@given(patterns(), rows(size=20), st.sampled_from(["past_last", "to_next"]), st.data())
+def test_partial_matches_that_cannot_come_to_a_match_of_their_own_need_not_be_followed(
+    pattern: Pattern, frame: pl.DataFrame, skip: Any, data: st.DataObject
+) -> None:
+    """Matches and the times of decision are those of a machine that follows all partial matches."""
+    try:
+        compiled = compile_pattern(pattern.skip(skip))
+    except ValueError:
+        return
+    frame = frame.with_row_index("id")
+    cuts, watermark = drawn_cuts(frame, data)
+    expected = reference(compiled, frame, watermark, Limit())[0]
+    matcher = StreamMatcher(compiled, key=["key"], few_keys=data.draw(st.sampled_from([1, 2, 1000])), timed_out=False)
+    many_rows = data.draw(st.sampled_from([1, 3, 1000]))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("headrace.cep.columnar.MANY_ROWS", many_rows)
+        assert in_pieces(matcher, frame, cuts, watermark)[0] == expected
 
 
 def stops() -> Pattern:
@@ -166,6 +191,23 @@ def test_partial_matches_that_hold_too_many_rows_are_refused(monkeypatch: pytest
     loop = Pattern.begin("x", symbol("a")).one_or_more().consecutive().next("c", symbol("c"))
     with pytest.raises(MatchLimitError, match="hold more than 10,000 rows in all"):
         StreamMatcher(compile_pattern(loop)).advance(Progress(), frame_of([("x", "a", 0, 1)] * 300), watermark=0)
+
+
+@pytest.mark.parametrize("few_keys", [1, 1000])
+def test_rows_are_counted_that_partial_matches_hold_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch, few_keys: int
+) -> None:
+    """Neither those of partial matches that have ended, nor those of keys that need not be gone through together."""
+    loop = Pattern.begin("x", symbol("a")).one_or_more().consecutive().next("c", symbol("c"))
+    matcher = StreamMatcher(compile_pattern(loop), key=["key"], few_keys=few_keys)
+    letters = ("a" * 60 + "b") * 5 + "ac"
+    frame = pl.concat([frame_of([(key, letter, 0, 1) for letter in letters]) for key in "uvwxyz"])
+    expected = matcher.advance(Progress(), frame, T0)
+    assert len(expected.matches) == 6
+    monkeypatch.setattr("headrace.cep.tables.MAX_HELD_ROWS", 2_500)
+    found = matcher.advance(Progress(), frame, T0)
+    assert found.matches.detail.equals(expected.matches.detail)
+    assert found.matches.keys.equals(expected.matches.keys)
 
 
 @pytest.mark.parametrize("few_keys", [1, 1000])

@@ -1,7 +1,7 @@
 """A pattern over a frame that is all there: for notebooks, tests, and data at rest.
 
-The rows are sorted by event time, and matched as a stream would be that ends with the last row. Nothing is made up at
-the end: a match that waits for its time bound comes out only if `watermark` says that the time has passed.
+The rows are sorted by event time, and matched as a stream would be that ends with the last row: time goes on to its end
+then, so what must not come has not come (`not_followed_by` at the end of a pattern). With `watermark` time stops there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from headrace.cep.operator import PatternOperator
 from headrace.engine.operator import EVENT_TIME, Turn
 from headrace.engine.state import MemorySegments
 from headrace.errors import PlanError
+from headrace.time.instants import END
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,8 +40,8 @@ def find(
         rows: Rows in any order, with the event time in `event_time` (an instant in UTC).
         key: The key column or columns; each key is matched by itself.
         measures: The columns of a match; its first and last event time if none is given.
-        watermark: Time, in microseconds since the epoch, up to which it is known that no row is missing; that of the
-            last row if none is given.
+        watermark: Time, in microseconds since the epoch, up to which it is known that no row is missing; the rows are
+            all there if none is given.
 
     Returns:
         A row per match: the key, the time at which it was decided as `event_time`, and the measures.
@@ -64,7 +65,8 @@ def find(
         return pl.DataFrame(schema=schema)
     state, end = MemorySegments(), int(str(newest)) + 1
     turns = [Turn(rows, end, end)]
-    if watermark is not None and watermark > end:
+    watermark = END if watermark is None else watermark
+    if watermark > end:
         turns.append(Turn(rows[:0], watermark, watermark))
     found = [outcome.rows for turn in turns if (outcome := operator.turn(state, turn)).rows is not None]
     return pl.concat([frame for frame in found if frame is not None]) if found else pl.DataFrame(schema=schema)

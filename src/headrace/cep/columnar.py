@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from headrace.cep import tables
+from headrace.cep.first_matches import MANY_ROWS, FirstMatches, one_match_per_start
 from headrace.cep.limits import Limit
 from headrace.cep.matcher import Path, Rows
 from headrace.cep.tables import Decided, ThreadTable
@@ -48,6 +50,8 @@ class Columnar:
         limit: Bound on the partial matches of one key.
         last: The rows that are the last of their key here; None if that is not known.
         few_keys: With fewer keys in a round each is followed by itself.
+        matches_only: Whether partial matches that come to nothing are of no interest to anybody; then those that cannot
+            give a match, because another gives it before them, need not be followed.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Columnar:
         limit: Limit | None = None,
         last: Bools | None = None,
         few_keys: int = FEW_KEYS,
+        matches_only: bool = False,
     ) -> None:
         if rows.times is None:
             raise HeadraceError("rows of many keys need times")
@@ -73,7 +78,6 @@ class Columnar:
         self.skip = skip
         self.nodes = nodes
         self.threads = threads
-        self.held: dict[int, list[Thread]] = {}
         self.few_keys = few_keys
         self.matches = Decided()
         self.timed_out = Decided()
@@ -85,8 +89,9 @@ class Columnar:
         self._bounds = np.array([NEVER if r is None or r.within is None else r.within for r in rests], dtype=np.int64)
         self._completes = np.array([r is not None and r.completes for r in rests], dtype=np.bool_)
         self._bounded = bool((self._bounds < NEVER).any())
-        for thread, key in zip(self._objects(held), held.key.tolist(), strict=True):
-            self.held.setdefault(key, []).append(thread)
+        self._hold(held)
+        #: With more nodes than this, those of partial matches that have ended are forgotten.
+        self._compact_at = tables.MAX_HELD_ROWS // 2
         self.facts = Facts(self._label_number, rows.numbers)
         if rows.vectors:
             self.facts.add_all(*nodes.arrays())
@@ -95,6 +100,19 @@ class Columnar:
         if last is not None and self.limit.at_limit == "fail":
             self._begins = self._living(last)
         self.machine.begin_at(self._begins)
+        one_each = matches_only and self.limit.at_limit == "fail"
+        self._one_each = one_each and one_match_per_start(skip, self.machine)
+        alike = self._one_each and not rows.paths
+        # Without a time bound, what waits at a place gives a match whenever what began later and waits there would. The
+        # row that completes it must be its last, or what began before that row would be kept.
+        self._one_per_place = (
+            alike
+            and skip.kind == "past_last"
+            and program.within is None
+            and not any(move.kind == "pass" and move.accepts for moves in table.moves.values() for move in moves)
+        )
+        self._one_per_start = alike
+        self.machine.one_per_start, self.machine.one_per_place = alike, self._one_per_place
 
     def _living(self, last: Bools) -> Bools:
         """The rows at which a partial match begins that does not end with the next row, and nobody would know."""
@@ -150,21 +168,40 @@ class Columnar:
 
     # The run
 
-    def run(self, key_of_run: Ints, begin: Ints, end: Ints) -> None:
+    def run(self, key_of_run: Ints, begin: Ints, end: Ints, *, apart: bool = False) -> None:
         """Go through the rows of all keys.
 
         Args:
             key_of_run: The keys that have rows.
             begin: Their first rows.
             end: The rows after their last.
+            apart: Finish some keys before others are begun, so that not all partial matches are there at once.
         """
-        keys, resting = key_of_run, []
+        if not len(key_of_run):
+            return
+        if not apart:
+            self._together(key_of_run, begin, end)
+            return
+        # At most, each row begins a partial match that holds all rows after it.
+        most = np.cumsum((end - begin) ** 2) // max(tables.MAX_HELD_ROWS // 4, 1)
+        for part in np.split(np.arange(len(most)), np.flatnonzero(np.diff(most)) + 1):
+            self._together(key_of_run[part], begin[part], end[part])
+
+    def _together(self, keys: Ints, begin: Ints, end: Ints) -> None:
+        """Go through the rows of some keys, in each round one row of each of them."""
+        resting: list[ThreadTable] = []
         held = max(self.held, default=-1)
         threads = int(self.threads.key.max()) if len(self.threads) else -1
         self._keys = 1 + max(int(keys.max()), threads, held)
+        if self._one_each:
+            begin = self._first_matches(keys, begin, end)
+            going_on = begin < end
+            keys, begin, end = keys[going_on], begin[going_on], end[going_on]
         # Threads of keys that have no more rows are laid aside, so that a round does not go through them.
         parted = 2 * len(keys) + 1
         while len(keys):
+            if self.nodes.count > self._compact_at:
+                resting = self._compact(resting)
             if 2 * len(keys) < parted:
                 parted = len(keys)
                 mine = np.isin(self.threads.key, keys)
@@ -181,6 +218,63 @@ class Columnar:
                 keys, begin, end = keys[left], begin[left], end[left]
         if resting:
             self.threads = ThreadTable.concat([*resting, self.threads])
+        if self.nodes.count > tables.MAX_HELD_ROWS:
+            self._compact([])
+
+    def _compact(self, resting: list[ThreadTable]) -> list[ThreadTable]:
+        """Forget the paths of partial matches that have ended; returns the resting ones with their new nodes."""
+        held = self.held_table()
+        groups = [*resting, self.threads, held]
+        decided = [np.array(each.node, dtype=np.int64) for each in (self.matches, self.timed_out)]
+        renumbered = self.nodes.keep(np.concatenate([*(group.node for group in groups), *decided]))
+        for group in groups:
+            group.node = renumbered[group.node]
+        for each, nodes in zip((self.matches, self.timed_out), decided, strict=True):
+            each.node = renumbered[nodes].tolist()
+        self._hold(held)
+        if self.rows.vectors:
+            self.facts = Facts(self._label_number, self.rows.numbers)
+            self.facts.add_all(*self.nodes.arrays())
+        if self.nodes.count > tables.MAX_HELD_ROWS:
+            raise tables.too_many_rows()
+        self._compact_at = self.nodes.count + tables.MAX_HELD_ROWS // 2
+        return resting
+
+    def _hold(self, held: ThreadTable) -> None:
+        """Take matches that wait from a table."""
+        self.held: dict[int, list[Thread]] = {}
+        for thread, key in zip(self._objects(held), held.key.tolist(), strict=True):
+            self.held.setdefault(key, []).append(thread)
+
+    def _first_matches(self, keys: Ints, begin: Ints, end: Ints) -> Ints:
+        """Find the matches of keys with many rows as far as they are known; returns the row each has come to."""
+        many = np.flatnonzero(end - begin >= MANY_ROWS)
+        if not len(many):
+            return begin
+        search = FirstMatches(self.program, self.machine, self.times, self.skip, self._begins)
+        if not search.usable:
+            return begin
+        reached, over = begin.copy(), np.zeros(self._keys, dtype=np.bool_)
+        known_nodes = self.nodes.count
+        waiting = self.threads.pick(np.lexsort((self.threads.start, self.threads.key)))
+        for place in many.tolist():
+            key = int(keys[place])
+            if key in self.held:
+                continue
+            low, high = np.searchsorted(waiting.key, [key, key + 1])
+            partial = waiting.pick(np.arange(low, high))
+            firsts = search.find(int(begin[place]), int(end[place]), partial, self.nodes.arrays()[2])
+            if firsts.keeps_waiting:
+                continue
+            over[key], reached[place] = True, firsts.goes_on
+            for (node, path), time in zip(firsts.matches, firsts.times, strict=True):
+                self.matches.key.append(key)
+                self.matches.node.append(self.nodes.add_path(node, path))
+                self.matches.time.append(time)
+        self.threads = self.threads.pick(~over[self.threads.key])
+        if self.rows.vectors:
+            self.facts.add_all(*(column[known_nodes:] for column in self.nodes.arrays()))
+        return reached
 
     def _each(self, keys: Ints, begin: Ints, end: Ints) -> Ints:
         """Follow some keys one by one; returns the row each has come to."""
@@ -266,6 +360,8 @@ class Columnar:
         waiting = row_of_key[self.threads.key] < 0
         resting, moving = self.threads.pick(waiting), self.threads.pick(~waiting)
         moved, complete = self._moves(moving, row_of_key, keys, row)
+        if self._one_per_start and len(moved) > 1:
+            moved = self._without_followers(moved)
         if len(moved) > self.limit.partial:
             moved = self._limited(moved)
         self.threads = ThreadTable.concat([resting, moved])
@@ -273,6 +369,15 @@ class Columnar:
             time_of_key = np.zeros(size, dtype=np.int64)
             time_of_key[keys] = self.times[row]
             self._release(complete, row_of_key >= 0, time_of_key)
+
+    def _without_followers(self, threads: ThreadTable) -> ThreadTable:
+        """Leave out partial matches that can only come to what a preferred one at the same place comes to."""
+        size = len(self.program.instructions)
+        places = threads.key * size + threads.at
+        if self._one_per_place and not self.held:
+            return threads.pick(_first_of(np.ones(len(threads), dtype=np.bool_), places))
+        _, start = np.unique(threads.start, return_inverse=True)
+        return threads.pick(_first_of(np.ones(len(threads), dtype=np.bool_), places * len(threads) + start))
 
     def _limited(self, threads: ThreadTable) -> ThreadTable:
         """Give up the oldest threads of each key beyond the bound, if that may be."""

@@ -98,42 +98,66 @@ class Matched:
 
     def count(self, name: str) -> int:
         """How many rows an element has matched."""
-        return len(self._path.rows(name))
+        return int(self._fact("count", name, "") or 0)
 
     def sum(self, name: str, column: str) -> Any:
         """The sum over the rows of an element."""
-        return _total(self.values(name, column))
+        return self._fact("sum", name, column) or 0
 
     def mean(self, name: str, column: str) -> float | None:
         """The mean over the rows of an element."""
-        values = self.values(name, column)
-        return _total(values) / len(values) if values else None
+        known = self._fact("known", name, column)
+        return self._fact("sum", name, column) / known if known else None
 
     def min(self, name: str, column: str) -> Any:
         """The smallest value in the rows of an element."""
-        return min(self.values(name, column), default=None)
+        return self._fact("min", name, column)
 
     def max(self, name: str, column: str) -> Any:
         """The largest value in the rows of an element."""
-        return max(self.values(name, column), default=None)
+        return self._fact("max", name, column)
 
     def first(self, name: str, column: str) -> Any:
         """The value in the oldest row of an element."""
-        row = self._path.first(name)
+        row = self._fact("first", name, "")
         return None if row is None else self._columns[column][row]
 
     def last(self, name: str, column: str) -> Any:
         """The value in the newest row of an element."""
-        row = self._path.last(name)
+        row = self._fact("last", name, "")
         return None if row is None else self._columns[column][row]
 
+    def _fact(self, kind: str, name: str, column: str) -> Any:
+        """What is known along the path; each of its links notes it, so a path that grows is not walked again."""
+        asked = (kind, name, column)
+        unknown: list[Path] = []
+        link: Path | None = self._path
+        while link is not None and link.parent is not None and (link.memo is None or asked not in link.memo):
+            unknown.append(link)
+            link = link.parent
+        value = None if link is None or link.parent is None else link.memo[asked]
+        for link in reversed(unknown):
+            if link.label == name:
+                value = self._after(kind, column, value, link.row)
+            if link.memo is None:
+                link.memo = {}
+            link.memo[asked] = value
+        return value
 
-def _total(values: list[Any]) -> Any:
-    """The sum, value by value: as it is computed for many matches at once, and in every version of Python."""
-    total: Any = 0
-    for value in values:
-        total += value
-    return total
+    def _after(self, kind: str, column: str, value: Any, row: int) -> Any:
+        """What is known after one more row of the element."""
+        if kind == "count":
+            return (value or 0) + 1
+        if kind in ("first", "last"):
+            return row if value is None or kind == "last" else value
+        new = self._columns[column][row]
+        if new is None:
+            return value
+        if kind == "known":
+            return (value or 0) + 1
+        if value is None:
+            return 0 + new if kind == "sum" else new
+        return value + new if kind == "sum" else min(value, new) if kind == "min" else max(value, new)
 
 
 Iterative: TypeAlias = Callable[[RowView, Matched], object]

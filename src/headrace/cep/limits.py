@@ -24,6 +24,10 @@ class MatchLimitError(JobError):
     """A pattern whose conditions depend on the match took more steps, or kept more partial matches, than allowed."""
 
 
+class HeldRowsError(MatchLimitError):
+    """The partial matches of many keys hold more rows in all than allowed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """Bound on the partial matches of one key.

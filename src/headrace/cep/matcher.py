@@ -6,8 +6,9 @@ and regular expressions have it.
 
 A way that failed from an (instruction, row) fails again whenever it is met, so long as only masks are asked: failed
 pairs are remembered, also from one start row to the next, and a run over all rows takes at most instructions x rows
-steps however the loops are nested. What depends on the path cannot be remembered so; there, a bound on the steps of one
-start row keeps a bad pattern from running for ever.
+steps however the loops are nested. With a time bound a way that failed for one start row may have run into the end of
+its time, and a later start row has more: there `Foresight` says how far each way comes. What depends on the path cannot
+be remembered so; there, a bound on the steps of one start row keeps a bad pattern from running for ever.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headrace.cep.foresight import Foresight
 from headrace.cep.limits import MatchLimitError
 from headrace.cep.program import (
     Accept,
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
 #: Steps that one start row may take where path conditions forbid to remember failures.
 DEFAULT_MAX_STEPS = 5_000_000
+
+#: With a time bound: after so many splits an attempt looks at all rows of its partition from behind.
+_MANY_SPLITS = 256
 
 #: Bytes for remembering failures from one start row to the next; beyond, each start row remembers its own only.
 _MAX_TABLE = 256 * 1024 * 1024
@@ -249,6 +254,7 @@ class Matcher:
         lines = rows.count + (1 if rows.ends is None else len(rows.ends))
         cells = lines * self._size
         self._failed = bytearray(cells) if program.within is None and cells <= _MAX_TABLE else None
+        self._foresight = Foresight.of(program, rows)
 
     def match_from(self, start: int) -> Match | None:
         """Return the first match in preference order that begins at a row, or None."""
@@ -264,6 +270,8 @@ class Matcher:
         """Try to match from a row, and say whether rows to come could change the answer."""
         rows, size, code, forgetful, column = self.rows, self._size, self._code, self._forgetful, self._column
         first, count, partition = self._partition(start)
+        foresight = self._foresight
+        foreseen = foresight is not None and foresight.built(first)
         limit, open_end = self._reach(start, first, count)
         too_far = rows.span is not None and start + rows.span < limit
         if rows.span is not None and too_far:
@@ -325,6 +333,22 @@ class Matcher:
                     alive = False
                 else:
                     seen.add((at, row))
+                    if foresight is not None and not foreseen and len(seen) > _MANY_SPLITS:
+                        foresight.build(first, count)
+                        foreseen = True
+                    if foresight is not None and foreseen:
+                        complete, over = foresight.at(at, row, count)
+                        if complete >= limit and (over < limit or cut is not None or not self.keep_cut):
+                            # No way from here comes to a match in time. What it would have asked counts as asked.
+                            alive = False
+                            if over >= limit:
+                                if too_far:
+                                    self._forget(start, partition, limit)
+                                    return Attempt(None, furthest=limit, given_up=True)
+                                if open_end:
+                                    return self._undecided(start, partition, count)
+                                waited, over = True, limit - 1
+                            furthest = max(furthest, over)
                 if alive:
                     stack.append((other, row, path, marks))
                     at = target

@@ -235,3 +235,24 @@ def condition_ids(instruction: Instruction) -> tuple[int, ...]:
             return tuple(number for number, _ in term)
         case _:
             return ()
+
+
+def reachable(program: Program, start: int) -> tuple[tuple[int, ...], bool]:
+    """The consuming steps that can come next from an instruction, and whether a match can end before any."""
+    seen: set[int] = set()
+    todo = [start]
+    steps: list[int] = []
+    accepts = False
+    while todo:
+        at = todo.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        instruction = program.instructions[at]
+        if isinstance(instruction, Consume):
+            steps.append(at)
+        elif isinstance(instruction, Accept):
+            accepts = True
+        else:
+            todo.extend(program.targets(at))
+    return tuple(sorted(steps)), accepts

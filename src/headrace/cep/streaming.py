@@ -21,7 +21,8 @@ import numpy as np
 import polars as pl
 
 from headrace.cep.columnar import FEW_KEYS, Columnar
-from headrace.cep.tables import Decided, Nodes, ThreadTable
+from headrace.cep.limits import HeldRowsError
+from headrace.cep.tables import Decided, Nodes, ThreadTable, reached
 from headrace.engine.operator import EVENT_TIME
 from headrace.errors import StateError
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from headrace.cep.compiled import Compiled
     from headrace.cep.limits import Limit
+    from headrace.cep.matcher import Rows
     from headrace.cep.tables import Bools, Ints
     from headrace.engine.key_clocks import Marks
 
@@ -206,21 +208,18 @@ class StreamMatcher:
         source = _Source(history, rows.select(kept), order)
         times: Ints = np.concatenate([_micros(history[self.time]), _micros(rows[self.time])[order]])
         threads, held = _load(progress.threads, key_of_row, times), _load(progress.held, key_of_row, times)
-        run = Columnar(
-            self.compiled.program,
-            self.compiled.rows(rows, times, history=history, order=order),
-            skip=self.compiled.skip,
-            nodes=Nodes(*(progress.nodes[name].to_numpy().astype(np.int64) for name in NODE_COLUMNS)),
-            threads=threads,
-            held=held,
-            limit=self.limit,
-            last=np.append(key_of_row[1:] != key_of_row[:-1], True),
-            few_keys=self.few_keys,
-        )
-        if len(order):
-            before, new = history.height, key_of_row[history.height :]
-            begin = np.flatnonzero(np.r_[True, new[1:] != new[:-1]])
-            run.run(new[begin], begin + before, np.r_[begin[1:], len(new)] + before)
+        new = key_of_row[history.height :]
+        first = np.flatnonzero(np.r_[True, new[1:] != new[:-1]]) if len(new) else new
+        runs = (new[first], first + history.height, np.r_[first[1:], len(new)][: len(first)] + history.height)
+        bound = self.compiled.rows(rows, times, history=history, order=order)
+        last = np.append(key_of_row[1:] != key_of_row[:-1], True)
+        try:
+            run = self._machine(progress, bound, threads, held, last)
+            run.run(*runs)
+        except HeldRowsError:
+            # A round takes a row of every key, also of keys whose rows lie hours apart: take one key after the other.
+            run = self._machine(progress, bound, threads, held, last)
+            run.run(*runs, apart=True)
         run.advance(watermark if marks is None else marks.after_each(unique_keys).to_numpy())
         new_threads, new_held = run.threads, run.held_table()
         keys = int(key_of_row.max()) + 1 if len(key_of_row) else 0
@@ -236,6 +235,22 @@ class StreamMatcher:
             key_of_row[kept_rows],
             np.flatnonzero(changed),
             source.take(np.array(run.given_up, dtype=np.int64)) if run.given_up else None,
+        )
+
+    def _machine(
+        self, progress: Progress, rows: Rows, threads: ThreadTable, held: ThreadTable, last: Bools
+    ) -> Columnar:
+        return Columnar(
+            self.compiled.program,
+            rows,
+            skip=self.compiled.skip,
+            nodes=Nodes(*(progress.nodes[name].to_numpy().astype(np.int64) for name in NODE_COLUMNS)),
+            threads=threads,
+            held=held,
+            limit=self.limit,
+            last=last,
+            few_keys=self.few_keys,
+            matches_only=not self.timed_out,
         )
 
     def _by_key(
@@ -360,13 +375,7 @@ def _differing(before: ThreadTable, after: ThreadTable, keys: int) -> Bools:
 def _save(run: Columnar, source: _Source, threads: ThreadTable, held: ThreadTable) -> tuple[Progress, Ints]:
     """Keep what threads still need, numbered afresh; returns also the numbers that its rows had before."""
     parent, label, row = run.nodes.arrays()
-    needed: Bools = np.zeros(run.nodes.count, dtype=np.bool_)
-    node = np.concatenate([threads.node, held.node])
-    while len(node):
-        needed[node] = True
-        node = parent[node]
-        node = node[node >= 0]
-        node = node[~needed[node]]
+    needed = reached(parent, np.concatenate([threads.node, held.node]))
     rows: Bools = np.zeros(source.count, dtype=np.bool_)
     rows[row[needed]] = True
     new_node = np.cumsum(needed) - 1

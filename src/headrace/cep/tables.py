@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from headrace.cep.limits import MatchLimitError
+from headrace.cep.limits import HeldRowsError
 from headrace.cep.matcher import Path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 Ints: TypeAlias = "NDArray[np.int64]"
 Bools: TypeAlias = "NDArray[np.bool_]"
 
-#: Rows in all partial matches of a key group, those that several have in common counted once.
+#: Rows in all partial matches of a key group at the same time, with those of the matches of one batch; rows that
+#: several have in common are counted once.
 MAX_HELD_ROWS: Final = 20_000_000
 
 _NONE: Final = np.empty(0, dtype=np.int64)
@@ -45,16 +48,36 @@ class Nodes:
         table[0, node], table[1, node], table[2, node] = parent, label, row
         return node
 
+    def add_path(self, parent: int, path: Sequence[tuple[int, int]]) -> int:
+        """Add a node for each (label, row) of a path that goes on from a node; returns the number of the last."""
+        if not path:
+            return parent
+        first, self.count = self.count, self.count + len(path)
+        self._reserve(first)
+        added = self._table[:, first : self.count]
+        added[1:] = np.array(path, dtype=np.int64).T
+        added[0] = np.arange(first - 1, self.count - 1)
+        added[0, 0] = parent
+        return self.count - 1
+
     def _reserve(self, used: int) -> None:
-        if self.count > MAX_HELD_ROWS:
-            raise MatchLimitError(
-                f"the partial matches of a key group hold more than {MAX_HELD_ROWS:,} rows in all",
-                hint="Bound the pattern with within(...), or its repetitions with times(a, b).",
-            )
+        if self.count > 2 * MAX_HELD_ROWS:
+            raise too_many_rows()
         if self.count > self._table.shape[1]:
             grown = np.empty((3, max(2 * self.count, 1024)), dtype=np.int64)
             grown[:, :used] = self._table[:, :used]
             self._table = grown
+
+    def keep(self, ends: Ints) -> Ints:
+        """Keep only the paths that end at some nodes; returns the new number of each node."""
+        parent, label, row = self.arrays()
+        needed = reached(parent, ends)
+        renumbered = np.where(needed, np.cumsum(needed) - 1, -1)
+        up = parent[needed]
+        self._table = np.stack([np.where(up >= 0, renumbered[np.maximum(up, 0)], -1), label[needed], row[needed]])
+        self.count = int(needed.sum())
+        self._paths = {}
+        return renumbered
 
     def arrays(self) -> tuple[Ints, Ints, Ints]:
         """Parent, label and row of all nodes."""
@@ -76,6 +99,28 @@ class Nodes:
         for link in reversed(chain):
             path = self._paths[link] = path.add(names[int(label[link])], int(row[link]))
         return path
+
+
+def reached(parent: Ints, ends: Ints) -> Bools:
+    """Which nodes are on the paths that end at some nodes."""
+    needed: Bools = np.zeros(len(parent), dtype=np.bool_)
+    node = ends[ends >= 0]
+    while len(node):
+        needed[node] = True
+        node = parent[node]
+        node = node[node >= 0]
+        node = np.unique(node[~needed[node]])
+    return needed
+
+
+def too_many_rows() -> HeldRowsError:
+    """The error for partial matches that hold too many rows."""
+    return HeldRowsError(
+        f"the partial matches of a key group and the matches of one batch hold more than {MAX_HELD_ROWS:,} rows in all "
+        "at once",
+        hint="Bound the pattern with within(...), or its repetitions with times(a, b); or give one match per start row "
+        'with skip("past_last").',
+    )
 
 
 @dataclass(slots=True)

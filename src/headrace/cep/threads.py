@@ -239,6 +239,9 @@ class Threads:
         self.begin_moves = [move for move in self.table.moves[self.table.start] if move.kind == "take"]
         self._start_moves = [move for move in self._moves[self.table.start] if move[2] == "take"]
         self.begin_at(self.any_mask(self.begin_moves))
+        #: Whether of the partial matches of a start row that wait at the same place the preferred one is enough, and
+        #: whether that holds for those of all start rows while no match is held.
+        self.one_per_start = self.one_per_place = False
 
     def begin_at(self, rows: NDArray[np.bool_]) -> None:
         """Let threads begin at some rows only."""
@@ -330,8 +333,8 @@ class Threads:
             self.release(run, complete, found, deadline)
             run.deadline = min((thread.deadline for thread in run.threads), default=NEVER)
 
-    def step(self, run: KeyRun, row: int, time: int, found: Found) -> None:
-        """Take one row; time must have been advanced to it."""
+    def step(self, run: KeyRun, row: int, time: int, found: Found, *, begin: bool = True) -> None:
+        """Take one row, at which a match may begin if it is told so; time must have been advanced to it."""
         threads: list[Thread] = []
         complete: list[Thread] = []
         nodes: dict[tuple[int, str], Path] = {}
@@ -339,15 +342,24 @@ class Threads:
         for thread in run.threads:
             if moves := self._open(thread.at, row):
                 self._follow(thread, moves, row, time, nodes, seen, threads, complete)
-        if self._begins[row] and (moves := self._open(-1, row)):
+        if begin and self._begins[row] and (moves := self._open(-1, row)):
             start = Thread(self.table.start, Path.EMPTY, row, time, NEVER)
             self._follow(start, moves, row, time, nodes, seen, threads, complete)
+        if self.one_per_start and len(threads) > 1:
+            threads = self._without_followers(threads, per_place=self.one_per_place and not run.held)
         if len(threads) > self.limit.partial:
             threads = self._limited(threads, found)
         run.threads = threads
         if complete or run.held:
             self.release(run, complete, found, time)
         run.deadline = min([thread.deadline for thread in run.threads], default=NEVER)
+
+    @staticmethod
+    def _without_followers(threads: list[Thread], *, per_place: bool) -> list[Thread]:
+        first: dict[tuple[int, int], Thread] = {}
+        for thread in threads:
+            first.setdefault((thread.at, -1 if per_place else thread.start), thread)
+        return list(first.values())
 
     def _limited(self, threads: list[Thread], found: Found) -> list[Thread]:
         """Give up the oldest threads beyond the bound, if that may be."""

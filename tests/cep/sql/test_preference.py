@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -208,3 +209,37 @@ def test_examples(text: str, rows: str, expected: str) -> None:
     found = Matcher(_program(pattern, path=False), Rows(len(rows), masks)).match_from(0)
     assert found is not None
     assert "".join(label for label, _ in found.pairs) == expected
+
+
+@given(
+    PATTERNS,
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.integers(0, 2)), min_size=1, max_size=9),
+    st.data(),
+)
+@settings(max_examples=400, deadline=None)
+def test_what_is_foreseen_changes_neither_a_match_nor_when_it_is_decided(
+    pattern: PatternNode, rows: list[tuple[bool, bool, bool, int]], data: st.DataObject
+) -> None:
+    """With a time bound ways that cannot be in time are left; the attempts tell the same as if they had been gone."""
+    count = len(rows)
+    masks = {number: np.array([row[number] for row in rows]) for number in range(len(LABELS))}
+    times = np.cumsum([row[3] for row in rows])
+    ends = np.unique([data.draw(st.integers(1, count)), count])
+    settled = Rows(
+        count,
+        masks,
+        times=times,
+        ends=ends,
+        complete=data.draw(st.booleans()),
+        watermark=data.draw(st.one_of(st.none(), st.integers(0, 12))),
+        ahead=data.draw(st.integers(0, 1)),
+        span=data.draw(st.sampled_from([None, 2, 4])),
+    )
+    program = replace(_program(pattern, path=False), within=data.draw(st.integers(1, 6)))
+    keep_cut = data.draw(st.booleans())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("headrace.cep.matcher._MANY_SPLITS", 0)
+        foreseeing = Matcher(program, settled, keep_cut=keep_cut)
+        attempts = [foreseeing.attempt(start) for start in range(count)]
+    following = Matcher(program, settled, keep_cut=keep_cut)
+    assert attempts == [following.attempt(start) for start in range(count)]

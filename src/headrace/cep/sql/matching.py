@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace.cep.limits import MatchLimitError
 from headrace.cep.matcher import Match, Matcher, Rows
-from headrace.cep.program import Accept, Consume, Program
+from headrace.cep.program import Consume, Program, reachable
 from headrace.cep.sql.paths import PathConditions
 from headrace.errors import JobError
 
@@ -336,24 +336,3 @@ def next_row(mask: NDArray[np.bool_], table: Table, after_last: bool) -> NDArray
     result[:-1] = mask[1:]
     result[table.ends - 1] = after_last
     return result
-
-
-def reachable(program: Program, start: int) -> tuple[tuple[int, ...], bool]:
-    """The consuming steps that can come next from an instruction, and whether a match can end before any."""
-    seen: set[int] = set()
-    todo = [start]
-    steps: list[int] = []
-    accepts = False
-    while todo:
-        at = todo.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        instruction = program.instructions[at]
-        if isinstance(instruction, Consume):
-            steps.append(at)
-        elif isinstance(instruction, Accept):
-            accepts = True
-        else:
-            todo.extend(program.targets(at))
-    return tuple(sorted(steps)), accepts

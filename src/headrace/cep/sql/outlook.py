@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from headrace.cep.program import AnchorEnd, AnchorStart, Consume
-from headrace.cep.sql.matching import MAX_LOOK_AHEAD_STEPS, next_row, reachable, step_mask
+from headrace.cep.program import AnchorEnd, AnchorStart, Consume, reachable
+from headrace.cep.sql.matching import MAX_LOOK_AHEAD_STEPS, next_row, step_mask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
