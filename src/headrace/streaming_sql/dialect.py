@@ -21,6 +21,7 @@ from sqlglot.tokenizer_core import TokenType
 from headrace.cep.sql.lexer import Cursor, tokenize
 from headrace.errors import PlanError
 from headrace.streaming_sql.errors import QueryError
+from headrace.streaming_sql.json_syntax import json_parsers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,11 +119,11 @@ class Headrace(Dialect):
 
         # Which function a name means is decided by our own table.
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS = {  # noqa: RUF012
+        FUNCTION_PARSERS = {
             name: read
             for name, read in sqlglot_parser.Parser.FUNCTION_PARSERS.items()
             if name in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "CEIL", "FLOOR", "OVERLAY")
-        }
+        } | json_parsers()
 
         def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
             table = self._parse_window_table() or self._parse_late_table()

@@ -86,6 +86,8 @@ class Binder:
     # Names and constants
 
     def _bind_column(self, node: exp.Column) -> Bound:
+        if not node.table and not node.this.quoted and node.name.upper() in ("LOCALTIMESTAMP", "LOCALTIME"):
+            return self.call(node.name.upper(), [], node)
         return self._resolve(node)
 
     def _bind_dot(self, node: exp.Dot) -> Bound:
@@ -176,7 +178,10 @@ class Binder:
             return Bound(truth if what.this else ~truth, BOOLEAN)
         if isinstance(what, exp.Column) and what.name.upper() == "UNKNOWN":
             return Bound(self.condition(node.this).is_null(), BOOLEAN)
-        raise self._error(node, "IS takes NULL, TRUE, FALSE or UNKNOWN")
+        if isinstance(what, exp.JSON) or (isinstance(what, exp.Column) and what.name.upper() == "JSON"):
+            kind = str(what.this or "VALUE").upper() if isinstance(what, exp.JSON) else "VALUE"
+            return self.call("IS_JSON", [left, constant(kind)], node)
+        raise self._error(node, "IS takes NULL, TRUE, FALSE, UNKNOWN or JSON")
 
     def _bind_in(self, node: exp.In) -> Bound:
         if node.args.get("query") or node.args.get("unnest"):
@@ -195,14 +200,17 @@ class Binder:
     def _bind_between(self, node: exp.Between) -> Bound:
         value, low, high = (self.bind(each) for each in (node.this, node.args["low"], node.args["high"]))
         if node.args.get("symmetric"):
-            raise self._error(node, "BETWEEN SYMMETRIC is not supported", hint="Use LEAST and GREATEST.")
+            ends = [self._applied(operators.BINARY[name], [value, end], node).expr
+                    for end in (low, high) for name in ("GTE", "LTE")]  # fmt: skip
+            return Bound((ends[0] & ends[3]) | (ends[2] & ends[1]), BOOLEAN)
         above = self._applied(operators.BINARY["GTE"], [value, low], node)
         below = self._applied(operators.BINARY["LTE"], [value, high], node)
         return Bound(above.expr & below.expr, BOOLEAN)
 
     def _bind_like(self, node: exp.Like | exp.ILike, escape: str | None = None, *, ignore_case: bool = False) -> Bound:
         left, pattern = self.bind(node.this), self.bind(node.expression)
-        return self._built(node, lambda: operators.like(left, pattern, escape, ignore_case=ignore_case))
+        found = self._built(node, lambda: operators.like(left, pattern, escape, ignore_case=ignore_case))
+        return Bound(~found.expr, BOOLEAN) if node.args.get("negate") else found
 
     def _bind_ilike(self, node: exp.ILike) -> Bound:
         return self._bind_like(node, ignore_case=True)
@@ -320,11 +328,40 @@ class Binder:
         )
 
     def _bind_bracket(self, node: exp.Bracket) -> Bound:
+        if isinstance(node.this, exp.Column) and node.this.name.upper() == "MAP" and not node.this.this.quoted:
+            return self._map(node)
         container = self.bind(node.this)
         if len(node.expressions) != 1:
             raise self._error(node, "an index is one value")
         index = self.bind(node.expressions[0])
         return self._built(node, lambda: operators.subscript(container, index))
+
+    def _map(self, node: exp.Bracket) -> Bound:
+        """Bind `MAP['a', 1, 'b', 2]`: a list of keys and values."""
+        items = [self.bind(item) for item in node.expressions]
+        if not items or len(items) % 2:
+            raise self._error(node, "MAP takes keys and values, one after the other", hint="Write MAP['a', 1, 'b', 2].")
+        kinds = {"key": self._common(node, items[::2]), "value": self._common(node, items[1::2])}
+        pairs = [
+            pl.struct(coerced(key, kinds["key"]).alias("key"), coerced(value, kinds["value"]).alias("value"))
+            for key, value in zip(items[::2], items[1::2], strict=True)
+        ]
+        return Bound(pl.concat_list(pairs), pl.List(pl.Struct(kinds)))
+
+    # The time of now
+
+    def _bind_currenttimestamp(self, node: exp.Expr) -> Bound:
+        return self.call("CURRENT_TIMESTAMP", [], node)
+
+    def _bind_currentdate(self, node: exp.Expr) -> Bound:
+        return self.call("CURRENT_DATE", [], node)
+
+    def _bind_currenttime(self, node: exp.Expr) -> Bound:
+        return self.call("CURRENT_TIME", [], node)
+
+    def _bind_overlay(self, node: exp.Overlay) -> Bound:
+        parts = [node.this, node.expression, node.args.get("from_") or node.args.get("from"), node.args.get("for_")]
+        return self.call("OVERLAY", [self.bind(part) for part in parts if part is not None], node)
 
     # Calls
 
@@ -332,6 +369,8 @@ class Binder:
         name = node.name.upper()
         if name == "COALESCE":
             return self._coalesce(node)
+        if name == "ROW":
+            return self._bind_tuple(exp.Tuple(expressions=node.expressions))
         if name == "IF" and len(node.expressions) == 3:
             first, second, third = node.expressions
             return self._bind_if(exp.If(this=first, true=second, false=third))
@@ -352,8 +391,9 @@ class Binder:
 
         def build() -> Bound:
             function.check(arguments)
-            result = function.result(arguments)
-            return Bound(function.build(arguments), result)
+            typed = function.typed(arguments)
+            result = function.result(typed)
+            return Bound(function.build(typed), result)
 
         return self._built(node, build)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.streaming_sql.clock_functions import add_clock_functions
 from headrace.streaming_sql.functions import Table
+from headrace.streaming_sql.json_functions import add_json_functions
 from headrace.streaming_sql.nested_functions import add_nested_functions
 from headrace.streaming_sql.number_functions import add_number_functions
 from headrace.streaming_sql.text_functions import add_text_functions
+from headrace.streaming_sql.text_patterns import add_text_patterns
 from headrace.streaming_sql.time_functions import add_time_functions
 
 if TYPE_CHECKING:
@@ -20,8 +23,11 @@ def _all() -> dict[str, ScalarFunction]:
     table = Table()
     add_number_functions(table)
     add_text_functions(table)
+    add_text_patterns(table)
     add_time_functions(table)
+    add_clock_functions(table)
     add_nested_functions(table)
+    add_json_functions(table)
     return table.functions
 
 

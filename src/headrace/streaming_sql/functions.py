@@ -8,13 +8,13 @@ it says otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import polars as pl
 
 from headrace.cep.sql.functions import FUNCTIONS as VALUE_FUNCTIONS
-from headrace.streaming_sql.values import BIGINT, NULL, common, instance, spoken
+from headrace.streaming_sql.values import BIGINT, BOOLEAN, NULL, STRING, TIMESTAMP, common, instance, spoken
 
 if TYPE_CHECKING:
     from headrace.streaming_sql.values import Bound, DataType
@@ -86,7 +86,27 @@ class ScalarFunction:
                     f"Write {self.signature}; CAST what has another type.",
                 )
 
+    def typed(self, arguments: Sequence[Bound]) -> list[Bound]:
+        """Give nulls without a type the type of what they stand for."""
+        found = []
+        for place, argument in enumerate(arguments):
+            kind = self.kinds[min(place, len(self.kinds) - 1)] if self.kinds else "any"
+            dtype = _NULLS.get(kind) if isinstance(argument.dtype, pl.Null) else None
+            found.append(argument if dtype is None else replace(argument, expr=argument.expr.cast(dtype), dtype=dtype))
+        return found
 
+
+_NULLS: Final[Mapping[str, DataType]] = {
+    "text": STRING,
+    "number": BIGINT,
+    "integer": BIGINT,
+    "timestamp": TIMESTAMP,
+    "boolean": BOOLEAN,
+    "bytes": pl.Binary(),
+    "text or number": STRING,
+    "timestamp or number": TIMESTAMP,
+    "timestamp or text": STRING,
+}
 _KINDS: Final[Mapping[str, Callable[[DataType], bool]]] = {
     "any": lambda _: True,
     "text": lambda dtype: isinstance(dtype, pl.String),
@@ -94,6 +114,7 @@ _KINDS: Final[Mapping[str, Callable[[DataType], bool]]] = {
     "integer": lambda dtype: dtype.is_integer(),
     "timestamp": lambda dtype: isinstance(dtype, pl.Datetime | pl.Date),
     "array": lambda dtype: isinstance(dtype, pl.List),
+    "bytes": lambda dtype: isinstance(dtype, pl.Binary),
     "boolean": lambda dtype: isinstance(dtype, pl.Boolean),
     "text or number": lambda dtype: isinstance(dtype, pl.String) or dtype.is_numeric(),
     "timestamp or number": lambda dtype: isinstance(dtype, pl.Datetime | pl.Date) or dtype.is_numeric(),

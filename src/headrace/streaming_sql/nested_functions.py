@@ -1,29 +1,25 @@
-"""Functions of arrays, maps, rows and JSON."""
+"""Functions of arrays, maps and rows."""
 
 from __future__ import annotations
 
-import json
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from headrace.streaming_sql.functions import ArgumentError, Table, element_type, first_type, text_constant
-from headrace.streaming_sql.values import BIGINT, BOOLEAN, STRING, instance, is_map, spoken
+from headrace.streaming_sql.values import BIGINT, BOOLEAN, STRING, Bound, coerced, common, instance, is_map, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.streaming_sql.values import Bound, DataType
-
-_STEP: Final = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]|\['([^']*)'\]|\.\"([^\"]*)\"")
+    from headrace.streaming_sql.values import DataType
 
 
 def add_nested_functions(table: Table) -> None:
     """Add them to the table."""
     _arrays(table)
+    _more_arrays(table)
     _maps(table)
-    _json(table)
 
 
 def _arrays(table: Table) -> None:
@@ -67,13 +63,15 @@ def _arrays(table: Table) -> None:
         "array",
     )
     table.add(
-        "ARRAY_SORT(array)",
+        "ARRAY_SORT(array, ascending)",
         group,
-        "In ascending order, nulls last.",
+        "In ascending order, nulls last; in descending order with FALSE.",
         (f"ARRAY_SORT({array})", "[1, 3, 3]"),
         first_type,
-        lambda a: a[0].expr.list.sort(nulls_last=True),
+        lambda a: a[0].expr.list.sort(descending=len(a) > 1 and a[1].value is False, nulls_last=True),
         "array",
+        "boolean",
+        optional=1,
     )
     table.add(
         "ARRAY_REVERSE(array)",
@@ -103,14 +101,16 @@ def _arrays(table: Table) -> None:
         "array",
     )
     table.add(
-        "ARRAY_JOIN(array, between)",
+        "ARRAY_JOIN(array, between, null)",
         group,
-        "As a text.",
+        "As a text; nulls are left out, or replaced by a text.",
         ("ARRAY_JOIN(ARRAY['a', 'b'], '-')", "'a-b'"),
         STRING,
-        lambda a: a[0].expr.cast(pl.List(STRING)).list.join(a[1].expr, ignore_nulls=True),
+        _array_joined,
         "array",
         "text",
+        "text",
+        optional=1,
     )
     table.add(
         "ARRAY_SLICE(array, start, end)",
@@ -124,9 +124,148 @@ def _arrays(table: Table) -> None:
     )
 
 
+def _more_arrays(table: Table) -> None:
+    group = "arrays and maps"
+    array = "ARRAY[3, 1, 3]"
+    simple: dict[str, tuple[str, str, str, Callable[[Sequence[Bound]], pl.Expr]]] = {
+        "ARRAY_APPEND(array, value)": ("With a value at the end.", f"({array}, 5)", "[3, 1, 3, 5]", _appended),
+        "ARRAY_PREPEND(array, value)": ("With a value at the beginning.", f"({array}, 5)", "[5, 3, 1, 3]", _prepended),
+        "ARRAY_REMOVE(array, value)": ("Without a value.", f"({array}, 3)", "[1]", _removed),
+        "ARRAY_UNION(array, other)": ("What is in one of both, each once.", f"({array}, ARRAY[7])", "[3, 1, 7]",
+                                      lambda a: _joined(a).list.unique(maintain_order=True)),
+        "ARRAY_INTERSECT(array, other)": ("What is in both, each once.", f"({array}, ARRAY[3])", "[3]",
+                                          _by_list(lambda one, two: [x for x in _once(one) if x in two])),
+        "ARRAY_EXCEPT(array, other)": ("What is in the first only, each once.", f"({array}, ARRAY[3])", "[1]",
+                                       _by_list(lambda one, two: [x for x in _once(one) if x not in two])),
+    }  # fmt: skip
+    for signature, (does, arguments, gives, build) in simple.items():
+        name = signature.partition("(")[0]
+        table.add(signature, group, does, (name + arguments, gives), _array_type, build, "array", "any")
+    table.add(
+        "ARRAY_CONCAT(array, ...)",
+        group,
+        "One after the other.",
+        ("ARRAY_CONCAT(ARRAY[1], ARRAY[2])", "[1, 2]"),
+        _array_type,
+        _joined,
+        "array",
+        any_number=True,
+        optional=0,
+    )
+    table.add(
+        "ARRAY_POSITION(array, value)",
+        group,
+        "Where a value is first, counted from 1; 0 if it is not there.",
+        (f"ARRAY_POSITION({array}, 1)", "2"),
+        BIGINT,
+        lambda a: pl.when(a[0].expr.is_not_null() & a[1].expr.is_not_null()).then(
+            pl.struct(a[0].expr.alias("values"), a[1].expr.alias("value")).map_batches(
+                _positions, return_dtype=BIGINT, is_elementwise=True
+            )
+        ),
+        "array",
+        "any",
+    )
+
+
+def _array_joined(arguments: Sequence[Bound]) -> pl.Expr:
+    texts = arguments[0].expr.cast(pl.List(STRING))
+    if len(arguments) > 2:
+        texts = texts.list.eval(pl.element().fill_null(text_constant(arguments[2], "what stands for null")))
+    return texts.list.join(arguments[1].expr, ignore_nulls=True)
+
+
+def _array_type(arguments: Sequence[Bound]) -> DataType:
+    kinds = [each.dtype if isinstance(each.dtype, pl.List) else pl.List(each.dtype) for each in arguments]
+    merged = common(kinds)
+    if merged is None:
+        raise ArgumentError("the elements have no common type", "CAST one of them.")
+    return merged
+
+
+def _lists(arguments: Sequence[Bound]) -> list[pl.Expr]:
+    kind = _array_type(arguments)
+    inner = element_type([Bound(arguments[0].expr, kind)])
+    return [
+        each.expr.cast(kind) if isinstance(each.dtype, pl.List) else coerced(each, inner).cast(inner)
+        for each in arguments
+    ]
+
+
+def _joined(arguments: Sequence[Bound]) -> pl.Expr:
+    return pl.concat_list(_lists(arguments))
+
+
+def _appended(arguments: Sequence[Bound]) -> pl.Expr:
+    values, value = _lists(arguments)
+    return pl.when(values.is_not_null()).then(pl.concat_list([values, value]))
+
+
+def _prepended(arguments: Sequence[Bound]) -> pl.Expr:
+    values, value = _lists(arguments)
+    return pl.when(values.is_not_null()).then(pl.concat_list([value, values]))
+
+
+def _removed(arguments: Sequence[Bound]) -> pl.Expr:
+    return _by_list(lambda values, value: [each for each in values if each != value], null_value=True)(arguments)
+
+
+def _once(values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def _by_list(
+    make: Callable[[list[Any], Any], list[Any]], *, null_value: bool = False
+) -> Callable[[Sequence[Bound]], pl.Expr]:
+    """Make a new list of two values, row by row."""
+
+    def build(arguments: Sequence[Bound]) -> pl.Expr:
+        kind = _array_type(arguments)
+        one, other = _lists(arguments)
+
+        def call(rows: pl.Series) -> pl.Series:
+            found = [
+                None
+                if row["one"] is None or (row["other"] is None and not null_value)
+                else make(row["one"], row["other"])
+                for row in rows
+            ]
+            return pl.Series(rows.name, found, dtype=kind)
+
+        pair = pl.struct(one.alias("one"), other.alias("other"))
+        return pair.map_batches(call, return_dtype=kind, is_elementwise=True)
+
+    return build
+
+
+def _positions(rows: pl.Series) -> pl.Series:
+    found = [
+        None
+        if row is None or row["values"] is None
+        else (row["values"].index(row["value"]) + 1)
+        if row["value"] in row["values"]
+        else 0
+        for row in rows
+    ]
+    return pl.Series(rows.name, found, dtype=BIGINT)
+
+
 def _maps(table: Table) -> None:
     group = "arrays and maps"
     made = "MAP['a', 1, 'b', 2]"
+    table.add(
+        "MAP_ENTRIES(map)",
+        group,
+        "The pairs of key and value, as an array of rows.",
+        (f"MAP_ENTRIES({made})", "[{'key': 'a', 'value': 1}, {'key': 'b', 'value': 2}]"),
+        first_type,
+        lambda a: a[0].expr,
+        "array",
+    )
     table.add(
         "MAP_KEYS(map)", group, "The keys.", (f"MAP_KEYS({made})", "['a', 'b']"), _side("key"), _taken("key"), "array"
     )
@@ -138,47 +277,6 @@ def _maps(table: Table) -> None:
         _side("value"),
         _taken("value"),
         "array",
-    )
-
-
-def _json(table: Table) -> None:
-    group = "JSON"
-    document = """'{"stop": {"name": "Arabia"}, "lines": [6, 8]}'"""
-    table.add(
-        "JSON_VALUE(text, path)",
-        group,
-        "A scalar in a JSON document, as a text; null if it is not there.",
-        (f"JSON_VALUE({document}, '$.stop.name')", "'Arabia'"),
-        STRING,
-        _json_value(nested=False),
-        "text",
-    )
-    table.add(
-        "JSON_QUERY(text, path)",
-        group,
-        "An object or array in a JSON document, as JSON.",
-        (f"JSON_QUERY({document}, '$.lines')", "'[6, 8]'"),
-        STRING,
-        _json_value(nested=True),
-        "text",
-    )
-    table.add(
-        "JSON_EXISTS(text, path)",
-        group,
-        "Whether a JSON document has something there.",
-        (f"JSON_EXISTS({document}, '$.stop.zone')", "False"),
-        BOOLEAN,
-        _json_exists,
-        "text",
-    )
-    table.add(
-        "IS_JSON(text)",
-        group,
-        "Whether it is a JSON document.",
-        ("IS_JSON('[1]')", "True"),
-        BOOLEAN,
-        lambda a: _documents(a[0].expr, BOOLEAN, lambda _, known: known),
-        "text",
     )
 
 
@@ -195,80 +293,3 @@ def _side(which: str) -> Callable[[Sequence[Bound]], DataType]:
 
 def _taken(which: str) -> Callable[[Sequence[Bound]], pl.Expr]:
     return lambda arguments: arguments[0].expr.list.eval(pl.element().struct.field(which))
-
-
-def path_of(argument: Bound) -> list[str | int]:
-    """Read a JSON path: `$.a.b[0]`.
-
-    Raises:
-        ArgumentError: It cannot be read.
-    """
-    written = text_constant(argument, "the path")
-    body = re.sub(r"^\s*(lax|strict)\s+", "", written).strip()
-    steps: list[str | int] = []
-    place = 1
-    while place < len(body) and body.startswith("$"):
-        found = _STEP.match(body, place)
-        if found is None:
-            break
-        name, index, quoted, double = found.groups()
-        steps.append(int(index) if index is not None else next(x for x in (name, quoted, double) if x is not None))
-        place = found.end()
-    if not body.startswith("$") or place != len(body):
-        raise ArgumentError(f"the path {written!r} cannot be read", "Write it as '$.stop.name' or '$.lines[0]'.")
-    return steps
-
-
-def _documents(text: pl.Expr, dtype: DataType, read: Callable[[Any, bool], Any]) -> pl.Expr:
-    def call(values: pl.Series) -> pl.Series:
-        return pl.Series(values.name, [None if value is None else _read(value, read) for value in values], dtype=dtype)
-
-    return text.map_batches(call, return_dtype=dtype, is_elementwise=True)
-
-
-def _read(value: str, read: Callable[[Any, bool], Any]) -> Any:
-    try:
-        document = json.loads(value)
-    except (ValueError, RecursionError):
-        return read(None, False)
-    return read(document, True)
-
-
-_ABSENT: Final = object()
-
-
-def _found(document: Any, steps: Sequence[str | int]) -> Any:
-    for step in steps:
-        if isinstance(step, str):
-            if not isinstance(document, dict) or step not in document:
-                return _ABSENT
-            document = document[step]
-        elif isinstance(document, list) and step < len(document):
-            document = document[step]
-        else:
-            return _ABSENT
-    return document
-
-
-def _json_value(*, nested: bool) -> Callable[[Sequence[Bound]], pl.Expr]:
-    def build(arguments: Sequence[Bound]) -> pl.Expr:
-        steps = path_of(arguments[1])
-
-        def read(document: Any, known: bool) -> Any:
-            value = _found(document, steps) if known else _ABSENT
-            if value is _ABSENT or value is None or isinstance(value, dict | list) != nested:
-                return None
-            if nested:
-                return json.dumps(value, ensure_ascii=False)
-            return value if isinstance(value, str) else json.dumps(value)
-
-        return _documents(arguments[0].expr, STRING, read)
-
-    return build
-
-
-def _json_exists(arguments: Sequence[Bound]) -> pl.Expr:
-    steps = path_of(arguments[1])
-    return _documents(
-        arguments[0].expr, BOOLEAN, lambda document, known: known and _found(document, steps) is not _ABSENT
-    )

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from headrace.streaming_sql.functions import Table, by_value, common_type, first_type, number_type
-from headrace.streaming_sql.values import DOUBLE, coerced
+from headrace.streaming_sql.values import BIGINT, DOUBLE, STRING, Bound, coerced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from headrace.streaming_sql.values import Bound
 
 
 def add_number_functions(table: Table) -> None:
@@ -147,6 +145,20 @@ def _logarithms(table: Table) -> None:
 
 def _trigonometry(table: Table) -> None:
     group = "numbers"
+    table.add("E()", group, "The number e.", ("E()", "2.718281828459045"), DOUBLE, lambda _: pl.lit(math.e))
+    table.add(
+        "COT(n)", group, "The cotangent.", ("COT(1)", "0.6420926159343306"), DOUBLE, _of_double(pl.Expr.cot), "number"
+    )
+    table.add("BIN(n)", group, "A whole number in binary digits.", ("BIN(4)", "'100'"), STRING, _digits("b"), "integer")
+    table.add(
+        "HEX(n)",
+        group,
+        "A whole number, or the bytes of a text, in hexadecimal digits.",
+        ("HEX(255)", "'FF'"),
+        STRING,
+        _hex,
+        "text or number",
+    )
     table.add("PI()", group, "The number pi.", ("PI()", "3.141592653589793"), DOUBLE, lambda _: pl.lit(math.pi))
     simple: dict[str, tuple[str, str, Callable[[pl.Expr], pl.Expr]]] = {
         "SIN": ("The sine.", "0.0", lambda e: e.sin()),
@@ -155,6 +167,9 @@ def _trigonometry(table: Table) -> None:
         "ASIN": ("The arc sine.", "0.0", lambda e: e.arcsin()),
         "ACOS": ("The arc cosine.", "1.5707963267948966", lambda e: e.arccos()),
         "ATAN": ("The arc tangent.", "0.0", lambda e: e.arctan()),
+        "SINH": ("The hyperbolic sine.", "0.0", lambda e: e.sinh()),
+        "COSH": ("The hyperbolic cosine.", "1.0", lambda e: e.cosh()),
+        "TANH": ("The hyperbolic tangent.", "0.0", lambda e: e.tanh()),
         "RADIANS": ("Degrees as radians.", "0.0", lambda e: e.radians()),
         "DEGREES": ("Radians as degrees.", "0.0", lambda e: e.degrees()),
     }
@@ -255,6 +270,20 @@ def _log(arguments: Sequence[Bound]) -> pl.Expr:
     if len(arguments) == 1:
         return _positive(arguments[0]).log()
     return _positive(arguments[1]).log() / _positive(arguments[0]).log()
+
+
+def _digits(form: str) -> Callable[[Sequence[Bound]], pl.Expr]:
+    def call(values: pl.Series) -> pl.Series:
+        found = [None if value is None else format(value % 2**64, form).upper() for value in values]
+        return pl.Series(values.name, found, dtype=STRING)
+
+    return lambda arguments: arguments[0].expr.map_batches(call, return_dtype=STRING, is_elementwise=True)
+
+
+def _hex(arguments: Sequence[Bound]) -> pl.Expr:
+    if isinstance(arguments[0].dtype, pl.String):
+        return arguments[0].expr.cast(pl.Binary).bin.encode("hex").str.to_uppercase()
+    return _digits("x")([Bound(arguments[0].expr.cast(BIGINT), BIGINT)])
 
 
 def _extreme(arguments: Sequence[Bound], *, largest: bool) -> pl.Expr:

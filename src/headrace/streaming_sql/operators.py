@@ -164,7 +164,7 @@ def like(left: Bound, pattern: Bound, escape: str | None, *, ignore_case: bool) 
     for bound in (left, pattern):
         if not isinstance(bound.dtype, pl.String | pl.Null):
             raise ArgumentError(f"LIKE of {spoken(bound.dtype)}", "It compares texts; CAST to VARCHAR first.")
-    if pattern.is_null:
+    if isinstance(pattern.dtype, pl.Null) or isinstance(left.dtype, pl.Null):
         return constant(None, BOOLEAN)
     if isinstance(pattern.value, str):
         return Bound(left.expr.str.contains(_regex_of_like(pattern.value, escape, ignore_case=ignore_case)), BOOLEAN)
@@ -184,6 +184,10 @@ def like(left: Bound, pattern: Bound, escape: str | None, *, ignore_case: bool) 
 
 def similar_to(left: Bound, pattern: Bound) -> Bound:
     """SIMILAR TO: `%` and `_` as in LIKE, `|`, `*`, `+`, `?`, `{}`, `()` and `[]` as in regular expressions."""
+    if isinstance(left.dtype, pl.Null):
+        return constant(None, BOOLEAN)
+    if not isinstance(left.dtype, pl.String):
+        raise ArgumentError(f"SIMILAR TO of {spoken(left.dtype)}", "It compares texts; CAST to VARCHAR first.")
     if not isinstance(pattern.value, str):
         raise ArgumentError("the pattern of SIMILAR TO must be a text in quotes")
     body = re.sub(r"[.^$\\]", lambda found: "\\" + found.group(), pattern.value)

@@ -269,13 +269,16 @@ def _searches(table: Table) -> None:
         aliases=("INSTR",),
     )
     table.add(
-        "LOCATE(part, text)",
+        "LOCATE(part, text, start)",
         group,
-        "The same, with the part first.",
+        "The same, with the part first; looked for from a start on.",
         ("LOCATE('b', 'abc')", "2"),
         BIGINT,
-        lambda a: position(a[1].expr, a[0].expr),
+        _located,
         "text",
+        "text",
+        "integer",
+        optional=1,
     )
     table.add(
         "STARTSWITH(text, part)",
@@ -407,6 +410,14 @@ def position(text: pl.Expr, part: pl.Expr) -> pl.Expr:
         return pl.Series(values.name, found, dtype=BIGINT)
 
     return pair.map_batches(find, return_dtype=BIGINT, is_elementwise=True)
+
+
+def _located(arguments: Sequence[Bound]) -> pl.Expr:
+    if len(arguments) < 3:
+        return position(arguments[1].expr, arguments[0].expr)
+    skipped = (arguments[2].expr - 1).clip(0)
+    found = position(arguments[1].expr.str.slice(skipped), arguments[0].expr)
+    return pl.when(found > 0).then(found + skipped).otherwise(found)
 
 
 def _concat_ws(arguments: Sequence[Bound]) -> pl.Expr:

@@ -14,7 +14,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from typing import Any, Final, TypeAlias
 
 import polars as pl
@@ -237,6 +237,8 @@ def _sqrt(value: Any) -> float:
 def _truncate(value: Any, digits: int = 0) -> Any:
     if digits == 0:
         return value if isinstance(value, int) else type(value)(math.trunc(value))
+    if isinstance(value, Decimal):
+        return value.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_DOWN)
     scale = 10**digits
     return type(value)(math.trunc(value * scale) / scale)
 
