@@ -97,3 +97,15 @@ def value(expression: str, **options: Any) -> Any:
     """What an expression over no table gives."""
     ((found,),) = changes(f"SELECT {expression}", rows=(), **options)
     return found
+
+
+def final(query: str, views: Mapping[str, str] | None = None, **options: Any) -> list[tuple[Any, ...]]:
+    """Give the table that a query leaves, in the order of its texts."""
+    left: dict[str, tuple[tuple[Any, ...], int]] = {}
+    for row in changes(query, views, **options):
+        taken_back = bool(row) and row[0] == "-"
+        values = row[1:] if taken_back else row
+        _, count = left.get(repr(values), (values, 0))
+        left[repr(values)] = (values, count + (-1 if taken_back else 1))
+    assert all(count >= 0 for _, count in left.values()), "taken back, but never given"
+    return sorted((values for values, count in left.values() for _ in range(count)), key=repr)

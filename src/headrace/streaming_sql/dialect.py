@@ -138,6 +138,12 @@ class Headrace(Dialect):
                     table.append("joins", join)
             return table
 
+        def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+            if with_prefix or not self._match_set((TokenType.CUBE, TokenType.ROLLUP)):
+                return super()._parse_cube_or_rollup(with_prefix=with_prefix)
+            kind = exp.Cube if self._prev.token_type == TokenType.CUBE else exp.Rollup
+            return self.expression(kind(expressions=self._parse_wrapped_csv(self._parse_disjunction)))
+
         def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.TableAlias | None:
             following = self._next.text.upper() if self._next else ""
             if self._curr and following in _AFTER_EMIT.get(self._curr.text.upper(), ()):

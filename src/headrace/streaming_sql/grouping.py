@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from headrace.streaming_sql.selects import Select
     from headrace.windows.aggregates import Aggregate
 
+#: CUBE of so many parts has as many sets as there may be.
+_MOST_PARTS: Final = 6
 _LEGACY: Final = ("TUMBLE", "HOP", "SESSION")
 _READERS: Final = {"START": "window_start", "END": "window_end", "ROWTIME": "window_time", "PROCTIME": "window_time"}
 _INSTANT: Final = pl.Datetime("us", "UTC")
@@ -104,23 +106,31 @@ def _read_items(plan: _Plan, group: exp.Group | None) -> None:
     if group is None:
         plan.sets = [()]
         return
-    plain = [_item(plan, each) for each in group.expressions]
-    names = [_add_item(plan, each) for each in plain]
+    listed = [*group.expressions]
+    for clause in ("cube", "rollup", "grouping_sets"):
+        listed += group.args.get(clause) or []
+    plain = [each for each in listed if not isinstance(each, exp.Cube | exp.Rollup | exp.GroupingSets)]
+    names = [_add_item(plan, _item(plan, each)) for each in plain]
     sets: list[list[tuple[str, ...]]] = [[tuple(name for name in names if name)]]
-    for cube in group.args.get("cube") or []:
-        parts = [_names(plan, each) for each in cube.expressions]
-        sets.append([tuple(itertools.chain(*chosen)) for size in range(len(parts), -1, -1)
-                     for chosen in itertools.combinations(parts, size)])  # fmt: skip
-    for rollup in group.args.get("rollup") or []:
-        parts = [_names(plan, each) for each in rollup.expressions]
-        sets.append([tuple(itertools.chain(*parts[:size])) for size in range(len(parts), -1, -1)])
-    sets += [
-        [_names(plan, each) for each in grouping_sets.expressions]
-        for grouping_sets in group.args.get("grouping_sets") or []
-    ]
+    sets += [_sets(plan, each) for each in listed if not any(each is other for other in plain)]
     plan.sets = [tuple(dict.fromkeys(itertools.chain(*chosen))) for chosen in itertools.product(*sets)]
     if len(plan.sets) > 64:
         raise plan.select.planner.error(group, f"{len(plan.sets)} grouping sets", hint="64 at most.")
+
+
+def _sets(plan: _Plan, node: exp.Expr) -> list[tuple[str, ...]]:
+    """List the grouping sets of CUBE, ROLLUP, GROUPING SETS, or one of its parts."""
+    if isinstance(node, exp.GroupingSets):
+        return [chosen for each in node.expressions for chosen in _sets(plan, each)]
+    if not isinstance(node, exp.Cube | exp.Rollup):
+        return [_names(plan, node)]
+    parts = [_names(plan, each) for each in node.expressions]
+    if len(parts) > _MOST_PARTS:
+        raise plan.select.planner.error(node, f"{type(node).__name__.upper()} of more than {_MOST_PARTS} parts")
+    sizes = range(len(parts), -1, -1)
+    if isinstance(node, exp.Rollup):
+        return [tuple(itertools.chain(*parts[:size])) for size in sizes]
+    return [tuple(itertools.chain(*chosen)) for size in sizes for chosen in itertools.combinations(parts, size)]
 
 
 def _names(plan: _Plan, node: exp.Expr) -> tuple[str, ...]:

@@ -503,6 +503,9 @@ def unnested(planner: Planner, relation: Relation, node: exp.Expr, how: str, joi
 
     dtype = instance(bound.dtype.inner)
     names = [column.name for column in alias.columns] if alias is not None else []
+    offset = inner.args.get("offset")
+    if isinstance(offset, exp.Identifier) and names:
+        names.append(offset.name)
     stream = unkeyed(relation.stream)
     (item, place) = fresh_names(["item", "place"], stream.schema)
     items = bound.expr

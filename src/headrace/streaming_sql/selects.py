@@ -47,12 +47,13 @@ def plan_select(planner: Planner, node: exp.Select, outer: Scope | None) -> Rela
     relation, conditions = joining.plan_from(planner, node, conditions, outer)
     relation, conditions = ranking.filtered(planner, node, relation, conditions)
     relation, conditions = subqueries.filtered(planner, relation, conditions, outer)
-    relation = filtered_rows(planner, relation, conditions, outer)
-    select = Select(planner, node, relation, outer)
+    select, conditions = subqueries.scalars(Select(planner, node, relation, outer), conditions)
+    select = select.with_relation(filtered_rows(planner, select.relation, conditions, outer, select))
     if grouping.is_grouped(node):
         select = grouping.grouped(select)
     else:
         refuse_emission(planner, node)
+    select, _ = subqueries.scalars(select, node.expressions)
     select = overs.with_windows(select)
     result = _projected(select)
     if node.args.get("distinct"):
@@ -164,15 +165,21 @@ def conjuncts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def filtered_rows(
-    planner: Planner, relation: Relation, conditions: Sequence[exp.Expr], outer: Scope | None = None
+    planner: Planner,
+    relation: Relation,
+    conditions: Sequence[exp.Expr],
+    outer: Scope | None = None,
+    select: Select | None = None,
 ) -> Relation:
-    """Keep the rows for which conditions hold."""
+    """Keep the rows for which conditions hold; of a SELECT, they can name what it has computed."""
     if not conditions:
         return relation
     if any(_names_window(condition, relation) for condition in conditions):
         relation = window_tables.expanded(planner, relation)
     scope = Scope.of(planner.text, relation, outer)
     binder = Binder(planner.text, scope.resolve, functions=planner.functions)
+    if select is not None and select.computed:
+        binder = select.with_relation(relation).binder
     for condition in conditions:
         _refuse_aggregates(planner, condition)
     predicates = [binder.condition(condition) for condition in conditions]

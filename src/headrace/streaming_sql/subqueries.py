@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import polars as pl
 from sqlglot import exp
 
 from headrace.streaming_sql import grouping, joining, window_tables
 from headrace.streaming_sql.scope import Scope
+from headrace.streaming_sql.steps import unkeyed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.streaming_sql.selects import Select
 
 _INNER = "inner query"
+_COUNTS = ("COUNT", "APPROX_COUNT_DISTINCT")
 
 
 def filtered(
@@ -197,14 +200,22 @@ def _joined(select: Select, node: exp.Subquery, text: str) -> Select:
         )
     from headrace.streaming_sql import selects
 
-    inner = selects.materialized(planner, planner.query(query), query)
+    relation = window_tables.expanded(planner, selects.materialized(planner, select.relation, node))
+    correlated = _correlated(select, query)
+    if correlated:
+        inner, conditions = _by_key(select, node, query, correlated)
+    else:
+        inner, conditions = selects.materialized(planner, planner.query(query), query), []
     shown = [column for column in inner.columns if column.shown]
-    if len(shown) != 1:
+    if len(shown) - len(conditions) != 1:
         raise planner.error(node, f"a query that stands for a value has {len(shown)} columns")
-    relation = window_tables.expanded(planner, select.relation)
-    joined = joining.join_relations(planner, node, relation, inner, [], "left")
+    joined = joining.join_relations(planner, node, relation, inner, conditions, "left")
     place = len(relation.columns) + inner.columns.index(shown[0])
     column = joined.columns[place]
+    if correlated and query.expressions[0].unalias().name.upper() in _COUNTS:
+        # No rows are counted as 0; any other aggregate of them is null.
+        counted = unkeyed(joined.stream).with_columns(**{column.physical: pl.col(column.physical).fill_null(0)})
+        joined = joined.with_stream(counted)
     columns = tuple(
         replace(each, shown=each.shown and number < len(relation.columns)) for number, each in enumerate(joined.columns)
     )
@@ -213,7 +224,71 @@ def _joined(select: Select, node: exp.Subquery, text: str) -> Select:
         known: replace(each, physical=moved.get(each.physical, each.physical))
         for known, each in select.computed.items()
     }
-    return select.with_relation(replace(joined, columns=columns), {**computed, text: column})
+    return select.with_relation(replace(joined, columns=columns), {**computed, text: replace(column, shown=False)})
+
+
+def _correlated(select: Select, query: exp.Select) -> list[exp.Expr]:
+    """List the conditions of a query that name columns of the rows around it."""
+    from headrace.streaming_sql import selects
+
+    where = query.args.get("where")
+    if where is None or query.args.get("from_") is None:
+        return []
+    probe, _ = joining.plan_from(select.planner, query, [], None)
+    scope = Scope.of(select.planner.text, probe)
+    return [each for each in selects.conjuncts(where.this) if not _is_own(each, scope)]
+
+
+def _by_key(
+    select: Select, node: exp.Expr, query: exp.Select, correlated: Sequence[exp.Expr]
+) -> tuple[Relation, list[exp.Expr]]:
+    """Compute an aggregate for each value that the rows around are compared with; returns it and the comparisons."""
+    from headrace.streaming_sql import selects
+
+    planner = select.planner
+    value = query.expressions[0].unalias()
+    probe, _ = joining.plan_from(planner, query, [], None)
+    scope = Scope.of(planner.text, probe)
+    pairs = [_pair(each, scope) for each in correlated]
+    if not grouping.is_aggregate(value) or len(query.expressions) != 1 or None in pairs or select.source is not None:
+        raise planner.error(
+            node,
+            "a query that stands for a value and names the rows around it",
+            hint="It can be one aggregate whose WHERE compares by =, such as (SELECT MAX(b.price) FROM bids AS b WHERE "
+            "b.item = a.item); or group it in a query in FROM, and join.",
+        )
+    names = [f"key {place}" for place in range(len(pairs))]
+    keys = [pair[0] for pair in pairs if pair is not None]
+    grouped = query.copy()
+    own = [each for each in selects.conjuncts(query.args["where"].this) if not any(each is one for one in correlated)]
+    grouped.set("where", exp.Where(this=exp.and_(*own)) if own else None)
+    grouped.set(
+        "expressions",
+        [
+            exp.alias_(value.copy(), "value", quoted=True),
+            *(exp.alias_(key.copy(), name, quoted=True) for key, name in zip(keys, names, strict=True)),
+        ],
+    )
+    grouped.set("group", exp.Group(expressions=[key.copy() for key in keys]))
+    inner = selects.materialized(planner, planner.query(grouped), grouped).called(_INNER)
+    conditions: list[exp.Expr] = [
+        exp.EQ(this=pair[1].copy(), expression=exp.column(name, table=_INNER, quoted=True))
+        for pair, name in zip(pairs, names, strict=True)
+        if pair is not None
+    ]
+    return inner, conditions
+
+
+def _pair(node: exp.Expr, scope: Scope) -> tuple[exp.Expr, exp.Expr] | None:
+    """Read `inner = outer`, in either order; None if it is anything else."""
+    if not isinstance(node, exp.EQ):
+        return None
+    for own, other in ((node.this, node.expression), (node.expression, node.this)):
+        inner = list(own.find_all(exp.Column))
+        outer = list(other.find_all(exp.Column))
+        if inner and outer and all(scope.knows(each) for each in inner) and not any(scope.knows(x) for x in outer):
+            return own, other
+    return None
 
 
 def _is_one_row(query: exp.Select) -> bool:
