@@ -54,6 +54,8 @@ def looks_around(expression: pl.Expr) -> pl.Expr | None:
     col("speed").mean()
     >>> looks_around(pl.col("speed") > 10) is None
     True
+    >>> looks_around(pl.col("stops").list.reverse()) is None
+    True
     """
     if expression.meta.is_literal():
         return None
@@ -62,5 +64,10 @@ def looks_around(expression: pl.Expr) -> pl.Expr | None:
             return expression
     except PolarsError:
         return None  # a function of the user's own: nobody knows what it looks at
-    parts = (looks_around(part) for part in expression.meta.pop())
+    parts = (looks_around(part) for part in expression.meta.pop() if not _is_of_elements(part))
     return next((part for part in parts if part is not None), None)
+
+
+def _is_of_elements(part: pl.Expr) -> bool:
+    """Tell whether a part is computed within the list of one row, as in `list.eval`, so that it sees no other row."""
+    return "element()" in str(part) and not part.meta.root_names()

@@ -401,9 +401,10 @@ def _renamed(view: statements.CreateView, planned: Planned) -> Planned:
     return planned.called(view.columns)
 
 
-def _sources(stream: Stream) -> set[str]:
-    """Name the sources of a stream."""
-    return {each.source.name for each in nodes.nodes_of(stream.node) if isinstance(each, nodes.Read)}
+def _sources(stream: Stream) -> set[tuple[type, str]]:
+    """Name the sources of a stream; a file and a topic may have the same name."""
+    read = [each.source for each in nodes.nodes_of(stream.node) if isinstance(each, nodes.Read)]
+    return {(type(source), source.name) for source in read}
 
 
 def _read_as(table: statements.CreateTable, found: CatalogTable, *, has_time: bool = False) -> CatalogTable:
