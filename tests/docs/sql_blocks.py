@@ -62,7 +62,7 @@ class SqlPage:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
             try:
-                self._statements(block.text)
+                self._statements(block.text, kafka=block.words[1:2] == ["kafka"])
             except HeadraceError as problem:
                 if block.words[1:2] != ["error"]:
                     problem.add_note(block.where)
@@ -71,12 +71,12 @@ class SqlPage:
         assert block.words[1:2] != ["error"], f"{block.where} does not fail"
         return printed.getvalue()
 
-    def _statements(self, text: str) -> None:
+    def _statements(self, text: str, *, kafka: bool) -> None:
         for statement in parse_script(text):
             result = self.console.session.execute(statement)
             if isinstance(result, Answer) and not result.is_bounded:
                 continue
-            if isinstance(result, Insertions) and not all(part.answer.is_bounded for part in result.parts):
+            if isinstance(result, Insertions) and (kafka or not all(part.answer.is_bounded for part in result.parts)):
                 continue
             self.console.show(result)
 

@@ -10,7 +10,7 @@ import polars as pl
 from sqlglot import exp
 
 from headrace.engine.changelog import unweighted, weighted
-from headrace.engine.operator import IS_RETRACTION
+from headrace.engine.operator import EVENT_TIME, IS_RETRACTION
 from headrace.errors import HeadraceError, PlanError
 from headrace.streaming_sql.aggregates import AGGREGATES
 from headrace.streaming_sql.dialect import parse_query
@@ -19,6 +19,7 @@ from headrace.streaming_sql.function_table import FUNCTIONS
 from headrace.streaming_sql.query import plan_relation
 from headrace.streaming_sql.relation import HIDDEN, CatalogTable, relation_of
 from headrace.streaming_sql.scope import Scope
+from headrace.streaming_sql.steps import projected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +69,18 @@ class Planned:
     def is_updating(self) -> bool:
         """Whether rows may be taken back."""
         return self.stream.node.updating
+
+    @property
+    def named_stream(self) -> Stream:
+        """Its rows under the names of the query; a column cannot be called as what the engine has of its own.
+
+        Raises:
+            PlanError: One is.
+        """
+        wrong = [name for name, own in self.columns if name in HIDDEN or (name == EVENT_TIME and own != EVENT_TIME)]
+        if wrong:
+            raise PlanError(f"a column of the result is named {wrong[0]}", hint="Give it another name with AS.")
+        return projected(self.stream, {name: pl.col(own) for name, own in self.columns})
 
     def called(self, names: Sequence[str]) -> Planned:
         """Give the columns other names."""

@@ -17,14 +17,14 @@ from headrace.streaming_sql import statements
 from headrace.streaming_sql.catalog import Catalog, FunctionEntry, TableEntry, ViewEntry
 from headrace.streaming_sql.column_types import type_name
 from headrace.streaming_sql.ddl import parse_script
+from headrace.streaming_sql.script import Fragment
 from headrace.streaming_sql.table_sink import insert_job, job_name, target_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.stream import Job
+    from headrace.stream import Job, Stream
     from headrace.streaming_sql.planning import Planned
-    from headrace.streaming_sql.script import Fragment
     from headrace.streaming_sql.statements import Insert, Statement
     from headrace.streaming_sql.table_sink import TargetColumn
 
@@ -199,6 +199,24 @@ class Session:
         """
         planned = self.catalog.plan(query)
         return Answer(query, planned, self.catalog.read_by(planned))
+
+    def stream(self, query: str) -> Stream:
+        """Give a query as a stream, whose columns have the names that the query gives them.
+
+        Args:
+            query: A query over the tables and views of the session.
+
+        Raises:
+            PlanError: It is wrong.
+
+        >>> from headrace.stream import Stream
+        >>> import polars as pl
+        >>> session = Session()
+        >>> session.catalog.add("doors", Stream.rows("doors", {"door": pl.String}))
+        >>> session.stream("SELECT UPPER(door) AS d FROM doors").schema.names()
+        ['event_time', 'd']
+        """
+        return self.catalog.plan(Fragment.whole(query)).named_stream
 
     # --- jobs
 

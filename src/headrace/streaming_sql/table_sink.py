@@ -8,7 +8,7 @@ columns of the table.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import polars as pl
@@ -24,6 +24,7 @@ from headrace.streaming_sql.result_keys import keyed_results
 from headrace.streaming_sql.statements import PhysicalColumn
 from headrace.streaming_sql.steps import projected
 from headrace.streaming_sql.table_formats import OwnFormats, TimeOfEvents, choose_format
+from headrace.streaming_sql.table_source import stored_types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.streaming_sql.catalog import TableEntry
     from headrace.streaming_sql.planning import Planned
     from headrace.streaming_sql.statements import CreateTable, Insert
+    from headrace.streaming_sql.table_formats import FormatChoice
 
 _DELIVERIES: Final[dict[str, Delivery]] = {
     "exactly-once": "exactly_once",
@@ -54,17 +56,20 @@ class TargetColumn:
         name: Its name in the table.
         source: The column of the query; None: it is null.
         dtype: Its type in the table.
+        stored: The type that a record has it in; None: the same.
     """
 
     name: str
     source: str | None
     dtype: pl.DataType
+    stored: pl.DataType | None = None
 
     @property
     def expression(self) -> pl.Expr:
         """Compute it from the columns of the query."""
         value = pl.lit(None) if self.source is None else pl.col(self.source)
-        return value.cast(self.dtype).alias(self.name)
+        typed = value.cast(self.dtype)
+        return (typed if self.stored in (None, self.dtype) else typed.cast(self.stored)).alias(self.name)
 
 
 @dataclass(frozen=True)
@@ -251,7 +256,7 @@ def writer_of(table: TableEntry, insert: Insert, own: OwnFormats) -> tuple[str, 
         )
     columns = {each.name: each.dtype for each in table.definition.columns if isinstance(each, PhysicalColumn)}
     topic = options.needed("topic", hint="Name it: 'topic' = 'late'.")
-    return topic, choice.make(columns, TimeOfEvents())
+    return topic, _table_format(choice, tuple(TargetColumn(name, name, dtype) for name, dtype in columns.items()))
 
 
 def _check_updates(definition: CreateTable, insert: Insert, stream: Stream) -> None:
@@ -268,7 +273,13 @@ def _output_format(options: Options, own: OwnFormats, columns: tuple[TargetColum
         return None
     if choice.is_changelog:
         raise options.problem("format", "results are not written as changes of Debezium", hint="Write them as 'json'.")
-    return TableFormat(choice.make({each.name: each.dtype for each in columns}, TimeOfEvents()), columns)
+    return _table_format(choice, columns)
+
+
+def _table_format(choice: FormatChoice, columns: Sequence[TargetColumn]) -> TableFormat:
+    stored = stored_types({each.name: each.dtype for each in columns}, choice.name)
+    written = tuple(replace(each, stored=stored[each.name]) for each in columns)
+    return TableFormat(choice.make(stored, TimeOfEvents()), written)
 
 
 def _sinks(options: Options) -> tuple[Sink, ...]:

@@ -272,7 +272,12 @@ def _key_columns(table: CreateTable, options: Options) -> tuple[str, ...]:
 
 def stored_columns(columns: Mapping[str, PhysicalColumn], format_name: str) -> dict[str, pl.DataType]:
     """Give the types that columns are read with, before they are cast to those declared."""
-    return {name: each.dtype if format_name == "avro" else _stored(each.dtype) for name, each in columns.items()}
+    return stored_types({name: each.dtype for name, each in columns.items()}, format_name)
+
+
+def stored_types(types: Mapping[str, pl.DataType], format_name: str) -> dict[str, pl.DataType]:
+    """Give the types that records have columns in: a DECIMAL of up to 15 digits is a number, a TIME a text."""
+    return {name: dtype if format_name.startswith("avro") else _stored(dtype) for name, dtype in types.items()}
 
 
 def _stored(dtype: pl.DataType) -> pl.DataType:
