@@ -12,7 +12,7 @@ from tests.docs.sql_blocks import SqlPage, plain_terminal
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGES = sorted((ROOT / "docs").glob("sql*.md"))
+PAGES = [*sorted((ROOT / "docs").glob("sql*.md")), ROOT / "README.md"]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -113,7 +113,10 @@ def test_formats(columns: str, options: str, value: bytes, row: tuple[Any, ...])
 def test_a_topic_in_the_envelope() -> None:
     table = topic("door STRING, event_time TIMESTAMP(3), WATERMARK FOR event_time AS event_time - INTERVAL '1' SECOND")
     assert table.stream is not None
-    assert table.stream.explain().splitlines() == ["topic scans of headrace.v1.Record", "  watermark bounded(1s)"]
+    assert table.stream.explain().splitlines() == [
+        "topic scans of headrace.v1.Record",
+        "  watermark bounded(1s), idle after 10s",
+    ]
 
 
 def test_a_watermark_on_a_computed_column() -> None:

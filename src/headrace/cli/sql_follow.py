@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pyarrow as pa
 from headrace.cli import terminal
 from headrace.formats import Records
 from headrace.inprocess import Runner
+from headrace.stream.intake import partition_names
+from headrace.stream.pipeline import compile_plan
 from headrace.stream.plan import TopicSource
 from headrace.streaming_sql.constants import constant_sources
 from headrace.streaming_sql.passing import runnable
@@ -44,8 +47,8 @@ def follow_query(
     from headrace.kafka.consumer import Consumer
 
     planned = answer.planned
-    runner = Runner(runnable(planned.stream))
-    sources = [entry.source for entry in runner.pipeline.entries]
+    pipeline = compile_plan(runnable(planned.stream).node)
+    sources = [entry.source for entry in pipeline.entries]
     topics = list(dict.fromkeys(source.topic for source in sources if isinstance(source, TopicSource)))
     names = {source.name for source in sources}
     first = constant_sources(planned.stream) | {
@@ -55,6 +58,8 @@ def follow_query(
     }
     late = dead = 0
     with Consumer(connection, topics, start=start, follow=True) as consumer:
+        # A partition that has not been read yet holds the watermark back, so that none is late for another.
+        runner = Runner(pipeline, partitions=Counter(topic for topic, _ in consumer.positions))
         while not stop.is_set():
             fed: dict[str, Any] = {**first, **_by_partition(consumer.read(limit=_RECORDS, timeout=_SECONDS))}
             first = {}
@@ -74,7 +79,8 @@ def _by_partition(records: Sequence[Record]) -> dict[str, dict[str, Records]]:
         parts.setdefault((record.topic, record.partition), []).append(record)
     fed: dict[str, dict[str, Records]] = {}
     for (topic, partition), part in parts.items():
-        fed.setdefault(topic, {})[str(partition)] = _records(part)
+        (name,) = partition_names(topic, partition + 1)[-1:]
+        fed.setdefault(topic, {})[name] = _records(part)
     return fed
 
 

@@ -77,6 +77,8 @@ class Runner:
         snapshot: What `snapshot()` of another runner gave, to continue from it; the number of key groups may differ.
         prepare: Let operators fold rows before they are sent to key groups, as Spark does.
         state_limit: How much state each stateful step may keep; each key group may keep its share.
+        partitions: How many partitions each topic has, by its name, where that is known: each holds the watermark back
+            until it brings rows or is idle. The partition n of a topic is fed as `topic/n` then.
 
     >>> from datetime import datetime, timezone
     >>> from headrace.stream import Stream
@@ -101,6 +103,7 @@ class Runner:
         snapshot: Snapshot | None = None,
         prepare: bool = True,
         state_limit: StateLimit | None = None,
+        partitions: Mapping[str, int] | None = None,
     ) -> None:
         self.pipeline = _pipeline(stream)
         self._groups = key_groups
@@ -124,6 +127,7 @@ class Runner:
                 self.pipeline,
                 number,
                 key_groups,
+                partitions=partitions,
                 limit=None if state_limit is None else state_limit.share(key_groups),
             )
             for number in range(len(names))

@@ -44,7 +44,7 @@ _OWN_TIMES: Final = {"event-time": EVENT_TIME, "ingestion-time": INGESTION_TIME}
 _TIMES_OF_DAY: Final = ("%H:%M:%S%.f", "%H:%M")
 _HEADER: Final = "headers."
 _PROCTIME: Final = re.compile(r"PROCTIME\s*\(\s*\)", re.IGNORECASE)
-#: How far event time is behind without a WATERMARK, and how long a partition may be silent.
+#: How far event time is behind without a WATERMARK, and how long a partition may be silent before it holds back nobody.
 _DELAY: Final = "1s"
 _IDLE_AFTER: Final = "10s"
 #: A double holds decimals of so many digits exactly.
@@ -165,7 +165,9 @@ def finish_columns(
         stream = compute(stream, computed)
     idle = options.duration("scan.watermark.idle-timeout")
     if table.watermark is None:
-        return stream.watermark(bounded(_DELAY), idle_after=_IDLE_AFTER if idle is None else f"{idle}us")
+        return stream.watermark(
+            bounded(_DELAY), idle_after=_IDLE_AFTER if idle is None else f"{idle}us" if idle else None
+        )
     return _with_watermark(stream, table.watermark, time, idle)
 
 
@@ -179,7 +181,7 @@ def _with_watermark(stream: Stream, watermark: Watermark, time: TimeOfEvents, id
     if name not in (EVENT_TIME, time.field):
         stream = stream.with_columns(**{EVENT_TIME: pl.col(name)})
     strategy = bounded(watermark.delay) if watermark.delay else ascending()
-    return stream.watermark(strategy, idle_after=None if idle is None else f"{idle}us")
+    return stream.watermark(strategy, idle_after=_IDLE_AFTER if idle is None else f"{idle}us" if idle else None)
 
 
 def time_of_events(columns: SourceColumns, options: Options) -> TimeOfEvents:
