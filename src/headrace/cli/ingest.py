@@ -10,10 +10,12 @@ import typer
 
 from headrace.cli import terminal
 from headrace.cli.connect import connect
+from headrace.cli.monitoring import LOOPBACK, LogFormatOption, LogLevelOption, MetricsHost, MetricsPort
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
-from headrace.cli.reports import MetricsPort, Reporter, serve_metrics
+from headrace.cli.reports import Reporter, serve_metrics
 from headrace.cli.stopping import stop_on_signals
 from headrace.errors import HeadraceError
+from headrace.logs import configure_logs
 
 if TYPE_CHECKING:
     from headrace.ingest.feeds import Feed
@@ -29,10 +31,14 @@ def ingest(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Try every connection, and end.")] = False,
     metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "warning",
     bootstrap: Bootstrap = None,
     json: Json = False,
 ) -> None:
     """Bring live feeds to Kafka: connectors and processors as FEEDS says, each started again when it fails."""
+    configure_logs(log_format, log_level)
     options = Globals.of(ctx)
     if feeds_file is None:
         # What --config names has feeds in it then, and no settings.
@@ -51,7 +57,7 @@ def ingest(
         return
     connection = connect(settings)
     make_feed_topics(connection, feeds, settings)
-    metrics, serving = serve_metrics(metrics_port, [feed.name for feed in feeds])
+    metrics, serving = serve_metrics(metrics_port, [feed.name for feed in feeds], host=metrics_host)
     terminal.note(f"{len(feeds)} feed{'s' if len(feeds) > 1 else ''} to {connection.bootstrap}; Ctrl-C ends them")
     with serving, stop_on_signals() as stop, Reporter(json=json, metrics=metrics) as reporter:
         supervise(

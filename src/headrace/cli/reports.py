@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import typer
 from rich.live import Live
 from rich.text import Text
 
 from headrace.cli import terminal
+from headrace.cli.monitoring import LOOPBACK, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,18 +25,6 @@ if TYPE_CHECKING:
     from headrace.ingest.supervisor import Restart
 
 _REPORT_SECONDS = 5.0
-
-MetricsPort = Annotated[
-    int | None,
-    typer.Option(
-        "--metrics-port",
-        metavar="PORT",
-        min=0,
-        max=65_535,
-        help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 takes a free one.",
-        show_default=False,
-    ),
-]
 
 
 class Encoding(StrEnum):
@@ -133,7 +121,9 @@ def summary(report: IngestReport) -> str:
     return ", ".join(parts)
 
 
-def serve_metrics(port: int | None, feeds: Iterable[str]) -> tuple[IngestMetrics | None, AbstractContextManager[Any]]:
+def serve_metrics(
+    port: int | None, feeds: Iterable[str], *, host: str = LOOPBACK
+) -> tuple[IngestMetrics | None, AbstractContextManager[Any]]:
     """Serve metrics of some feeds, if a port is given; the context ends the serving.
 
     Raises:
@@ -142,9 +132,6 @@ def serve_metrics(port: int | None, feeds: Iterable[str]) -> tuple[IngestMetrics
     if port is None:
         return None, nullcontext()
     from headrace.ingest.metrics import IngestMetrics
-    from headrace.observe.metrics import MetricsEndpoint
 
     metrics = IngestMetrics(feeds)
-    endpoint = MetricsEndpoint(port, metrics)
-    terminal.note(f"Metrics for Prometheus: {endpoint.url}")
-    return metrics, endpoint
+    return metrics, serve(port, host, metrics, metrics)

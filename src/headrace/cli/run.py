@@ -26,10 +26,12 @@ from headrace.cli import terminal
 from headrace.cli.connect import connect
 from headrace.cli.gauges import Gauges
 from headrace.cli.jobs import complete_job, note_doubts, registry
+from headrace.cli.monitoring import LOOPBACK, LogFormatOption, LogLevelOption, MetricsHost, MetricsPort, serve
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
 from headrace.cli.stopping import Stop, stop_on_signals
 from headrace.cli.view import HOW_TO_LOOK, count, status_line
 from headrace.errors import JobError
+from headrace.logs import LogFormat, LogLevel, configure_logs
 
 if TYPE_CHECKING:
     from headrace.config import Settings
@@ -201,6 +203,10 @@ class RunFlags:
         from_now: Begin at the end of the topics where there is no checkpoint.
         reset_steps: Names of steps that begin without state.
         restore: Fills the directory of a checkpoint that is not there yet.
+        metrics_port: Where metrics are served; None: nowhere.
+        metrics_host: On which address.
+        log_format: How the log is written.
+        log_level: The least level of our own records.
     """
 
     fresh: bool = False
@@ -210,6 +216,10 @@ class RunFlags:
     from_now: bool = False
     reset_steps: tuple[str, ...] = ()
     restore: Callable[[Path], None] | None = None
+    metrics_port: int | None = None
+    metrics_host: str = LOOPBACK
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "warning"
 
 
 def run_chosen(
@@ -232,6 +242,7 @@ def run_chosen(
     from headrace.kafka import Topics
     from headrace.kafka.job_topics import ensure_topics
     from headrace.kafka.rights import check_rights
+    from headrace.spark.run.metrics import RunMetrics
     from headrace.spark.run.publishing import ProgressTopic
     from headrace.spark.run.rights import rights_of
     from headrace.spark.run.runner import RunOptions, run_jobs
@@ -272,8 +283,10 @@ def run_chosen(
         settings=read_conf(settings.spark.conf) if settings.spark.conf is not None else {},
         starting="latest" if flags.from_now else "earliest",
         fresh=flags.fresh,
+        log_format=flags.log_format,
     )
     report = _Reporter(json=json)
+    metrics = RunMetrics(options.checkpoint.name, [job.name for job in chosen])
     log = settings.log_directory / "run.log"
     terminal.note(f"Running {', '.join(job.name for job in chosen)} on {settings.spark.master}; Ctrl-C stops.")
     note_doubts(chosen)
@@ -281,9 +294,12 @@ def run_chosen(
         stop_on_signals() as stop,
         contextlib.nullcontext() if json else quiet_spark(log),
         ProgressTopic(connection, query=options.checkpoint.name, jobs=chosen) as published,
+        serve(flags.metrics_port, flags.metrics_host, metrics, metrics),
     ):
+        configure_logs(flags.log_format, flags.log_level)
 
         def tell(event: RunEvent) -> None:
+            metrics(event)
             report(event)
             published(event)
 
@@ -372,6 +388,10 @@ def run(
     watch: Annotated[
         bool, typer.Option("--watch", help="Start again when a file of the project changes; for development.")
     ] = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
+    log_format: LogFormatOption = "text",
+    log_level: LogLevelOption = "warning",
     json: Json = False,
 ) -> None:
     """Run jobs on Spark, all in one query, until Ctrl-C. A second run continues where the first one stopped."""
@@ -407,5 +427,9 @@ def run(
         from_now=begin is Start.NOW,
         reset_steps=tuple(reset_step or ()),
         restore=restore,
+        metrics_port=metrics_port,
+        metrics_host=metrics_host,
+        log_format=log_format,
+        log_level=log_level,
     )
     run_chosen(settings, chosen, known, flags, json=json)

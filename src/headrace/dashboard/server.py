@@ -116,11 +116,11 @@ class Dashboard:
         self.probe = Probe(connection, jobs, self._heard_watermark)
         self.figures = Figures(self.boards, self.reader, self.probe, self.viewers)
         defaults = defaults_for(self.options.defaults, [topic for job in jobs for topic in job.sources])
-        collector = DashboardCollector(self.boards, self.reader, self.viewers, self.figures, self.connections)
+        self.collector = DashboardCollector(self.boards, self.reader, self.viewers, self.figures, self.connections)
         self.api = make_api(
             self.boards,
             self.figures,
-            make_registry(collector),
+            make_registry(self.collector),
             pages or Pages(),
             StepFigures(jobs, self.boards, self.reader, self.probe),
             Sampler(connection, [board.declaration for board in self.boards.values()], types_of(jobs)),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from headrace.engine.compatibility import column_types, fit
+from headrace.engine.limits import STATE_BYTES, STATE_KEYS
 from headrace.engine.operator import InputTurn, Turn
 from headrace.engine.state import record_from_bytes, record_to_bytes
 from headrace.engine.tally import count
@@ -193,9 +194,9 @@ class Group:
         if close is not None:
             _warn(step, close.rpartition(" ")[2])
             log.debug("%s: %s in one key group", step, close)
-        count("state.bytes", size)
+        count(STATE_BYTES, size)
         if keys is not None:
-            count("state.keys", keys)
+            count(STATE_KEYS, keys)
 
     def now(self, segments: Segments) -> int | None:
         """Tell the processing time of the last turn, or None where there was none."""

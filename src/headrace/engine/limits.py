@@ -15,6 +15,10 @@ from typing import Final
 
 from headrace.errors import JobError, PlanError
 
+#: What a turn counts of the state that a step keeps.
+STATE_BYTES: Final = "state.bytes"
+STATE_KEYS: Final = "state.keys"
+
 #: From this part of the bound on, a warning is given.
 WARN_FROM: Final = 0.8
 

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from headrace.ingest.report import LAG_BUCKETS
+from headrace.observe.metrics import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,6 +47,16 @@ class IngestMetrics(Collector):
         """Take note that a feed has failed and will be started again."""
         with self._lock:
             self._restarts[feed] += 1
+
+    def alive(self) -> Condition:
+        """Feeds are supervised: while the process answers, each is running or will be started again."""
+        return Condition(True, "up")
+
+    def ready(self) -> Condition:
+        """Whether every feed has told of itself and is connected to its source."""
+        with self._lock:
+            fine = all(report is not None and report.connected for report in self._reports.values())
+        return Condition(fine, "connected" if fine else "not connected")
 
     def collect(self) -> Iterator[Metric]:
         """Tell what is known."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _LATE_FIELDS = (EVENT_TIME, "ingestion_time", "job", "key", WINDOW_START, WINDOW_END, "lateness", "watermark")
 _UTC = pl.Datetime("us", "UTC")
 _COUNTED = "#"
+_REASON = "!"
 
 
 def counted(name: str) -> str:
@@ -46,6 +47,16 @@ def counted(name: str) -> str:
     ('#jumps_too_long', {'jumps_too_long': 2})
     """
     return _COUNTED + name
+
+
+def reasons_of(counts: Mapping[str, int], kind: str) -> dict[str, int]:
+    """Give the dead letters of a kind by reason, among the figures of a batch.
+
+    >>> reasons_of({"dead_letters": 2, "!dead:malformed": 2}, "dead")
+    {'malformed': 2}
+    """
+    mark = f"{_REASON}{kind}:"
+    return {name.removeprefix(mark): number for name, number in counts.items() if name.startswith(mark)}
 
 
 def steps_of(counts: Mapping[str, int]) -> dict[str, int]:
@@ -143,6 +154,10 @@ class Writer:
             counts["results"] += rows.height
             results.append((way, keyed_results(self.job, way, rows, batch=batch)))
         late, dead, dismissed = (_alike(frames(bodies.get(kind, ()))) for kind in ("late", "dead", "dismissed"))
+        for kind, letters in (("dead", dead), ("dismissed", dismissed)):
+            for frame in letters:
+                reasons = frame.get_column("reason").cast(pl.String).value_counts()
+                counts.update({f"{_REASON}{kind}:{reason}": number for reason, number in reasons.iter_rows()})
         counts["late"] += sum(frame.height for frame in late)
         counts["dismissed"] += sum(frame.height for frame in dismissed)
         counts["dead_letters"] += sum(frame.height for frame in (*dead, *dismissed))

@@ -12,14 +12,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
-from headrace.spark.output.records import steps_of
+from headrace.logs import in_batch
+from headrace.spark.output.records import reasons_of, steps_of
 from headrace.spark.output.task_writer import COPY, REFUSED, WRITTEN, Order, TaskWriter
 from headrace.spark.run.dead_letter_watch import Refused, first_refused
-from headrace.spark.run.progress import BatchDone, StateChange
+from headrace.spark.run.progress import BatchDone, JobFigures, StateChange
 from headrace.spark.source.advice import Advice
 from headrace.spark.source.arrow_stage import WATERMARKS
 from headrace.spark.source.exchange import SPARK_SCHEMA, frames
-from headrace.spark.source.kafka_source import backlog_of
+from headrace.spark.source.kafka_source import backlogs_of
 from headrace.spark.stages.shipping import Packed
 from headrace.spark.stages.stage_turn import merged_times
 from headrace.time.instants import BEGINNING
@@ -53,6 +54,8 @@ _STOP_SECONDS = 4.0
 
 Times = dict[int, dict[str, Any]]
 _ROWS = ("results", "late", "dead_letters")
+#: What a job has seen that took no part in a batch.
+_NO_TIME: dict[str, Any] = {"rows": 0, "partitions": []}
 
 
 class Batches:
@@ -119,7 +122,7 @@ class Batches:
         self._watch = watch
         self._absent = absent
         self._warm = False
-        self._counters: dict[str, dict[str, int]] = {}
+        self._counts: dict[str, Counter[str]] = {}
         self._first_refused: Refused | None = None
         self._dismissed = 0
         order = Order(
@@ -157,8 +160,12 @@ class Batches:
         return self.last < 0 or (progress is not None and progress.batchId >= self.last)
 
     def _write(self, frame: DataFrame, batch: int) -> None:
-        began = time.monotonic()
         span = replace(self._spans(batch), absent=tuple(sorted(self._absent)))
+        with in_batch(span.name):
+            self._process(frame, batch, span)
+
+    def _process(self, frame: DataFrame, batch: int, span: Span) -> None:
+        began = time.monotonic()
         apart = self._deliveries.apart(batch, span)
         if apart:
             frame = frame.mapInArrow(TaskWriter(self._order, batch, apart, span), SPARK_SCHEMA)
@@ -177,7 +184,7 @@ class Batches:
         self._record_sizes.after(json.loads(body) for body in parts.of(0)["sizes"])
         self._tell_tasks(batch, times)
         self._standing.write({self._jobs[number].name: told for number, told in times.items()}, batch=batch)
-        self._tell(batch, times, counts, time.monotonic() - began)
+        self._tell(batch, span, times, counts, time.monotonic() - began)
 
     def _bring_out(self, batch: int, parts: _Parts, now: int, span: Span) -> Counter[str]:
         """Write what the tasks have not, and count what is new."""
@@ -204,7 +211,7 @@ class Batches:
         self._deliveries.write(batch, {mode: chain.from_iterable(each) for mode, each in records.items()}, span)
         self._sinks.write(batch, span, for_sinks)
         by_job = {job.name: count for job, count in zip(self._jobs, counts, strict=True)}
-        self._counters = {name: steps for name, count in by_job.items() if (steps := steps_of(count))}
+        self._counts = by_job
         self._deliveries.learn({name: sum(count[kind] for kind in _ROWS) for name, count in by_job.items()})
         # What cannot be read is refused once for all jobs; what a job dismisses, others may use.
         self._dismissed = max((count["dismissed"] for count in counts), default=0)
@@ -217,7 +224,21 @@ class Batches:
             told = json.dumps({"batch": batch, "watermarks": known})
             self._spark.sparkContext.setLocalProperty(WATERMARKS, told)
 
-    def _tell(self, batch: int, times: Times, counts: Counter[str], seconds: float) -> None:
+    def _figures(self, times: Times) -> dict[str, JobFigures]:
+        """Tell what each job did."""
+        numbers = {job.name: number for number, job in enumerate(self._jobs)}
+        return {
+            name: JobFigures(
+                events=times.get(numbers[name], _NO_TIME)["rows"],
+                results=count["results"],
+                late=count["late"],
+                dead_letters=reasons_of(count, "dismissed"),
+                partitions=tuple(times.get(numbers[name], _NO_TIME)["partitions"]),
+            )
+            for name, count in self._counts.items()
+        }
+
+    def _tell(self, batch: int, span: Span, times: Times, counts: Counter[str], seconds: float) -> None:
         if not self._warm:
             self._warm = True
             self._report(StateChange("running"))
@@ -227,7 +248,8 @@ class Batches:
             if told["watermark"] > BEGINNING
         }
         progress = self.query.lastProgress if self.query is not None else None
-        duration, backlog = _last_progress(progress)
+        duration, backlogs = _last_progress(progress)
+        backlog = None if backlogs is None else sum(backlogs.values())
         rows = max((told["rows"] for told in times.values()), default=0)
         limit = self._throttle.after(rows=rows, backlog=backlog, seconds=seconds)
         planned = max((told["now"] for told in times.values()), default=BEGINNING)
@@ -245,10 +267,16 @@ class Batches:
                 backlog=backlog,
                 limit=limit,
                 watermarks=marks,
-                counters=self._counters,
+                counters={name: steps for name, count in self._counts.items() if (steps := steps_of(count))},
+                batch_id=span.name,
+                seconds=seconds,
+                jobs=self._figures(times),
+                unreadable=reasons_of(counts, "dead"),
+                backlogs=backlogs or {},
                 **_sizes(progress),
             )
         )
+        _log_batch(batch, counts, rows, seconds)
         unreadable = counts["dead_letters"] - counts["dismissed"]
         alarm = self._watch.after(
             records=rows + unreadable, refused=unreadable + self._dismissed, first=self._first_refused
@@ -258,16 +286,25 @@ class Batches:
             self._report(alarm)
 
 
+def _log_batch(batch: int, counts: Counter[str], rows: int, seconds: float) -> None:
+    figures = {"batch_number": batch, "events": rows, "seconds": round(seconds, 3), **{k: counts[k] for k in _ROWS}}
+    log.info(
+        "batch %d is out: %d events, %d results, %d late, %d dead letters, %.3f s",
+        *(batch, rows, *(counts[kind] for kind in _ROWS), seconds),
+        extra={"figures": figures},
+    )
+
+
 def _now(times: Times) -> int:
     told = max((told["now"] for told in times.values()), default=BEGINNING)
     # Before the first heartbeat, events that nobody stamped at their ingestion tell no time.
     return told if told > BEGINNING else time.time_ns() // 1_000
 
 
-def _last_progress(progress: Any) -> tuple[int | None, int | None]:
+def _last_progress(progress: Any) -> tuple[int | None, dict[tuple[str, int], int] | None]:
     if progress is None:
         return None, None
-    return int(progress.durationMs.get("triggerExecution", 0)), backlog_of(progress)
+    return int(progress.durationMs.get("triggerExecution", 0)), backlogs_of(progress)
 
 
 def _sizes(progress: Any) -> dict[str, Any]:

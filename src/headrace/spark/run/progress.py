@@ -28,6 +28,25 @@ class StateChange:
 
 
 @dataclass(frozen=True)
+class JobFigures:
+    """What one job did in a batch.
+
+    Args:
+        events: Events that it took in.
+        results: Result rows written.
+        late: Late events written.
+        dead_letters: Dead letters by reason, of rows that the job could not use.
+        partitions: Where each source partition stands, as `headrace.time.watermarks.PartitionReport` has it.
+    """
+
+    events: int = 0
+    results: int = 0
+    late: int = 0
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    partitions: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
 class BatchDone:
     """One micro-batch is out.
 
@@ -47,6 +66,11 @@ class BatchDone:
         phases: Milliseconds that each part of the batch before this one took, in Spark's words.
         counters: What the steps of each job have counted in this batch: rows that a filter dropped, events that were
             enriched or not.
+        batch_id: Names the batch by what it has read; the same when it is repeated, and in the log.
+        seconds: How long it took from its plan to its commit.
+        jobs: What each job did.
+        unreadable: Dead letters by reason, of records that no job could read.
+        backlogs: Events not yet read, by topic and partition.
     """
 
     batch: int
@@ -63,14 +87,20 @@ class BatchDone:
     state_bytes: int | None = None
     phases: dict[str, int] = field(default_factory=dict)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    batch_id: str = ""
+    seconds: float = 0.0
+    jobs: dict[str, JobFigures] = field(default_factory=dict)
+    unreadable: dict[str, int] = field(default_factory=dict)
+    backlogs: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the event as JSON values."""
+        """Give the event as JSON values, without what is told per job and partition: metrics have that."""
         least = None if self.watermark is None else moment(self.watermark)
         lag = None if least is None else round((datetime.now(UTC) - least).total_seconds() * 1000)
         return {
             "event": "progress",
             "batch": self.batch,
+            "batch_id": self.batch_id,
             "rows_in": self.rows_in,
             "results": self.results,
             "late": self.late,

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from headrace.engine.limits import StateLimit
     from headrace.events import Encoding
     from headrace.kafka import Connection
+    from headrace.logs import LogFormat
     from headrace.spark.checkpoint.continuity import Gap, Progress
     from headrace.spark.checkpoint.identity import Identity
     from headrace.spark.checkpoint.positions import Position
@@ -130,6 +131,7 @@ class RunOptions:
         restore: Fills the directory of a checkpoint that is not there yet; see `headrace.spark.checkpoint.savepoints`.
         encoding: How results, late events and dead letters are written.
         python: The interpreter of executors on other machines; ours, by its path, if not given.
+        log_format: How Spark's Java process writes its log.
         ship: A directory for an archive of our packages, which then travels to executors; None: they have them.
         settings: Further Spark settings, which win over ours.
     """
@@ -161,6 +163,7 @@ class RunOptions:
     restore: Callable[[Path], None] | None = None
     encoding: Encoding = "binary"
     python: str | None = None
+    log_format: LogFormat = "text"
     ship: Path | None = None
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -760,6 +763,7 @@ def _settings(options: RunOptions) -> dict[str, str]:
         driver_memory=options.driver_memory,
         state_memory_mb=options.state_memory_mb,
         local_directory=options.checkpoint.parent / "spark-local",
+        log_format=options.log_format,
     )
     if options.master.startswith("local"):
         ours |= user_code.local_settings()

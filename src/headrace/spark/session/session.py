@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.dev import JarCache
@@ -16,14 +15,17 @@ from headrace.errors import ConfigError
 from headrace.kafka import SPARK_REDACTION
 from headrace.spark.checkpoint.local_files import CLASS as LOCAL_FILES
 from headrace.spark.checkpoint.local_files import local_files_jar
+from headrace.spark.session.java_logs import log_configuration
 from headrace.spark.state.state_server import PLUGIN, state_server_jar, warn_of_leak
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-_LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+    from headrace.logs import LogFormat
+
 _STATE = "spark.sql.streaming.stateStore"
 #: The jars of our own classes that the running Java process was started with; it can load no others.
 _java_has: tuple[Path, ...] = ()
@@ -38,6 +40,7 @@ def spark_settings(
     local_directory: Path,
     state_memory_mb: int = 512,
     thrifty: bool = True,
+    log_format: LogFormat = "text",
 ) -> dict[str, str]:
     """Tell the settings of a session.
 
@@ -51,7 +54,9 @@ def spark_settings(
             What both do for our stages is planning and passing on a few rows, in code that runs a few times a second:
             the time that it takes to make it better never comes back. Not for sessions in which Spark's own operators
             do the work.
+        log_format: How Java writes its log.
     """
+    logs = log_configuration(log_format, local_directory)
     compiler = " -XX:TieredStopAtLevel=1" if thrifty else ""
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     return {
@@ -84,7 +89,7 @@ def spark_settings(
         "spark.cleaner.periodicGC.interval": "10min",
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
         # Stopping a query in the middle of a batch makes Spark search a long text by a recursive expression.
-        "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile=file:{_LOG_CONFIGURATION}{compiler}",
+        "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile=file:{logs}{compiler}",
         **(interpreted if thrifty else {}),
     }
 

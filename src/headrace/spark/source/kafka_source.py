@@ -410,15 +410,16 @@ def shared_out(ranges: Sequence[Range], tasks: int, now: int | None, steady: int
     return [Reading(tuple(part), now, steady) for part in parts]
 
 
-def backlog_of(progress: Any) -> int | None:
-    """Tell how many events are in Kafka and not yet read, by a query's progress; None where it does not say."""
-    behind = 0
+def backlogs_of(progress: Any) -> dict[Place, int] | None:
+    """Tell how many events of each partition are in Kafka and not yet read; None where a query's progress is silent."""
+    behind: dict[Place, int] = {}
     for source in progress.sources:
         latest, end = _told(source.latestOffset), _told(source.endOffset)
         if latest is None or end is None:
             return None
         read = _flat(end["offsets"])
-        behind += sum(max(0, last - read.get(place, 0)) for place, last in _flat(latest["offsets"]).items())
+        for place, last in _flat(latest["offsets"]).items():
+            behind[place] = behind.get(place, 0) + max(0, last - read.get(place, 0))
     return behind
 
 

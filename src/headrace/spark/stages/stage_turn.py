@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headrace.engine import MemorySegments
 from headrace.engine.group import Arrivals, Departures, Seen
+from headrace.engine.limits import STATE_BYTES, STATE_KEYS
 from headrace.engine.tally import tallied
 from headrace.spark.run.isolation import Attendance, blamed
 from headrace.spark.source.exchange import Parcel, frames, is_final, output_kind, rows_by_input, rows_kind
@@ -119,11 +120,13 @@ class StageWork:
         with tallied() as counts:
             turn = runner.turn(segments, self._arrivals(received, clocks))
         departures = turn.departures
+        # The job's figures are those of all its steps; these are the step's own.
+        sizes = {f"{kept}/{runner.stage.step}": counts[kept] for kept in (STATE_BYTES, STATE_KEYS) if kept in counts}
         for output, rows in turn.handed.results:
             parcel.add_frames(number, output_kind(output.name, output.part), [rows])
         for onward in turn.onward:
             self._send_on(parcel, name, group, onward, departures)
-        parcel.add_counts(number, counts)
+        parcel.add_counts(number, {**counts, **sizes})
         parcel.add_frames(number, "late", [] if turn.handed.late is None else [turn.handed.late])
         parcel.add_frames(number, "dismissed", [] if turn.handed.dismissed is None else [turn.handed.dismissed])
         if reports:

@@ -14,8 +14,9 @@ import typer
 
 from headrace.cli import terminal
 from headrace.cli.connect import connect
+from headrace.cli.monitoring import MetricsPort
 from headrace.cli.options import Bootstrap, Globals, Json, UsageError
-from headrace.cli.reports import Encoding, MetricsPort, Reporter, serve_metrics, summary
+from headrace.cli.reports import Encoding, Reporter, serve_metrics, summary
 from headrace.cli.stopping import stop_on_signals
 from headrace.errors import PlanError
 
