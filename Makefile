@@ -20,7 +20,7 @@ ARGS ?=
 
 export HEADRACE_HOME ?= $(CURDIR)/.headrace
 
-.PHONY: help run test test-quick test-long test-pythons lint docs types format dist bench peers chaos jars lock clean java mosquitto chromium setup setup-dev \
+.PHONY: help image manifests run test test-quick test-long test-pythons lint docs types format dist bench peers chaos jars lock clean java mosquitto chromium setup setup-dev \
 	frontend frontend-check page screenshots
 
 help: ## Show this list
@@ -85,6 +85,13 @@ bench: setup-dev jars ## Run the benchmarks and write benchmarks/results
 
 peers: setup-dev jars ## Compare with Flink and with Spark's own operators (needs a JDK; about 15 minutes)
 	@$(BIN)/python -m benchmarks.peers $(ARGS)
+
+image: ## Build the image headrace:latest, where there is a Docker (IMAGE=name:tag)
+	@command -v docker >/dev/null || { echo "There is no docker here; deploy/docker/Dockerfile can be built elsewhere, and make manifests checks it." >&2; exit 4; }
+	@docker build --tag $(or $(IMAGE),headrace:latest) --file deploy/docker/Dockerfile .
+
+manifests: ## Check Dockerfile, compose file, chart and alerts with the tools made for them (helm by go install; some minutes the first time)
+	@bash scripts/manifests.sh
 
 jars: setup ## Resolve the pinned jars into the cache
 	@$(BIN)/headrace setup --spark-connector
