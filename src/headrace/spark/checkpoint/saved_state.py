@@ -47,15 +47,16 @@ def saved_state(
     wanted = {*(identity.jobs if jobs is None else jobs)}
     steps = {each.slot: each for each in identity.steps if each.job in wanted}
     states: dict[str, State] = {job: {} for job in wanted}
-    for level in sorted({each.level for each in steps.values() if each.level >= 0}):
-        reader = spark.read.format("statestore").option("stateVarName", "segments").option("operatorId", level)
+    slots = [slot for slot, each in steps.items() if each.level >= 0]
+    # Spark numbers its stateful operators from the last one to the first; a slot is in one of them, so all are asked.
+    for operator in range(identity.levels if slots else 0):
+        reader = spark.read.format("statestore").option("stateVarName", "segments").option("operatorId", operator)
         if batch is not None:
             reader = reader.option("batchId", batch)
         rows = reader.load(str(checkpoint / "spark")).selectExpr(
             f"{group_expression('key.group')} AS number", "user_map_key.name AS name", "user_map_value.value AS value"
         )
-        here = [slot for slot, each in steps.items() if each.level == level]
-        mine = rows.where(f"cast(floor(number / {identity.key_groups}) AS int) IN ({', '.join(map(str, here))})")
+        mine = rows.where(f"cast(floor(number / {identity.key_groups}) AS int) IN ({', '.join(map(str, slots))})")
         table = (mine if batch is None else mine.coalesce(1)).toArrow()
         for number, name, value in zip(
             *(table.column(column).to_pylist() for column in ("number", "name", "value")), strict=True
@@ -63,7 +64,11 @@ def saved_state(
             slot, group = divmod(number, identity.key_groups)
             step = steps[slot]
             states[step.job].setdefault((step.step, group), {})[name] = from_store(value)
-    return states
+    order = identity.slots
+    return {
+        job: dict(sorted(state.items(), key=lambda entry: (order[job, entry[0][0]], entry[0][1])))
+        for job, state in states.items()
+    }
 
 
 def write_state(path: Path, state: State) -> None:
