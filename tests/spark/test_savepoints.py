@@ -47,7 +47,10 @@ JOB = Job("savepoints", PER_LINE, outputs={"deeper": Output(DEEPER.named("deeper
 def part(first: int, last: int) -> pl.DataFrame:
     fleet = Fleet(vehicles=60, seed=7, start=START, gps_loss=0.0)
     seconds = [fleet.positions(second) for second in range(last)][first:]
-    return pl.concat(seconds).with_columns(pl.col("event_time").alias("ingestion_time"))
+    rows = pl.concat(seconds).with_columns(pl.col("event_time").alias("ingestion_time"))
+    # Some fall silent between the savepoint and its restore, so that their sessions end in the last part.
+    silent = pl.col("vehicle_id").str.ends_with("0") | pl.col("vehicle_id").str.ends_with("5")
+    return rows.filter(~(silent & (pl.col("event_time") >= START + timedelta(seconds=20))))
 
 
 def at(second: int) -> int:
@@ -131,4 +134,5 @@ def test_a_savepoint_is_where_a_run_goes_on_with_nothing_lost_or_twice(bench: Be
     assert answers(bench.read(fork.result_topic)) == answers(pl.concat([batch.results for batch in batches[1:]]))
     for name in JOB.outputs:
         expected = pl.concat([batch.outputs[name] for batch in batches])
+        assert expected.height
         assert answers(bench.read(JOB.output_topic(name))) == answers(expected), name
