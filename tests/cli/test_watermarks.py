@@ -66,3 +66,30 @@ def test_it_names_the_partition_that_holds_the_others_back(tmp_path: Path) -> No
     unknown = CliRunner().invoke(app, ["watermarks", "another"])
     assert unknown.exit_code == 2
     assert "there is no job 'another'" in unknown.output
+
+
+def test_the_worst_clocks_are_shown(tmp_path: Path) -> None:
+    strategy = bounded("1s", clock="k")
+    operator = WindowOperator(("k",), tumbling("10s"), {"n": count()})
+    schema = pl.Schema({"k": pl.String, "event_time": INSTANT, "ingestion_time": INSTANT})
+    group = Group(operator, (Timekeeping(strategy, name="input.a"),), schema, report=True)
+    offsets = [0, 0, 0, 0, 0, 0, 0, 4, -90]
+    rows = pl.DataFrame(
+        {
+            "k": [f"bus {number}" for number in range(len(offsets))],
+            "event_time": pl.Series([(1000 + each) * SECOND for each in offsets]).cast(INSTANT),
+            "ingestion_time": pl.Series([1000 * SECOND] * len(offsets)).cast(INSTANT),
+        }
+    )
+    seen = [Seen(0, "input.a/0", strategy.observe(rows))]
+    departures = group.turn(MemorySegments(), Arrivals(seen=seen, now=1001 * SECOND))
+    partitions = [asdict(report) for report in departures.partitions]
+    standing = {"watermark": departures.reached, "now": departures.now, "partitions": partitions}
+    (tmp_path / "a-job").mkdir()
+    StandingFile(tmp_path / "a-job").write({"a-job": standing}, batch=3)
+    lines = run(tmp_path, "--clocks").splitlines()
+    assert lines[0] == "a-job: of about 9 clocks 1 are ahead by more than a second, 1 behind."
+    assert [line.split() for line in lines[-2:]] == [["bus", "8", "1min", "30s", "behind"], ["bus", "7", "4s", "ahead"]]
+    (tmp_path / "b-job").mkdir()
+    StandingFile(tmp_path / "b-job").write({"b-job": _standing()}, batch=3)
+    assert "nothing is known of its clocks" in run(tmp_path, "--clocks", "b-job")

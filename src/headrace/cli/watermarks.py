@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MILLISECOND = 1_000
+#: How many of the clocks that are wrong are named.
+_WORST = 10
 _HEADER = (
     "partition",
     "watermark",
@@ -34,6 +36,10 @@ def watermarks(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[JOB...]", autocompletion=complete_job, show_default=False)
     ] = None,
+    clocks: Annotated[
+        bool,
+        typer.Option("--clocks", help="Show the keys whose clocks are ahead or behind: how many, how far, the worst."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show where event time stands per partition, which one holds the others back, and what delay to use."""
@@ -55,7 +61,7 @@ def watermarks(
         terminal.note("No job has told its watermarks yet. Start one: headrace run JOB")
         return
     for name, standing in found.items():
-        _show(name, standing)
+        _show_clocks(name, standing) if clocks else _show(name, standing)
 
 
 def _checkpoints(directory: Path) -> list[Path]:
@@ -69,6 +75,25 @@ def _show(name: str, standing: dict[str, Any]) -> None:
     if delays:
         delay = _text(max(delays))
         terminal.line(f'With watermark(bounded("{delay}")) 99.9 % of these events would have been on time.')
+
+
+def _show_clocks(name: str, standing: dict[str, Any]) -> None:
+    """Show what all partitions together say of the clocks of keys; a key is in one partition."""
+    reports = [each for partition in standing["partitions"] if (each := partition.get("clocks")) is not None]
+    if not reports:
+        terminal.line(f"{name}: nothing is known of its clocks.")
+        terminal.note('Say whose clock gives the time of a row: watermark(bounded("1s", clock="vehicle")).')
+        return
+    keys, ahead, behind = (sum(report[each] for report in reports) for each in ("keys", "ahead", "behind"))
+    terminal.line(f"{name}: of about {keys:,} clocks {ahead:,} are ahead by more than a second, {behind:,} behind.")
+    worst = sorted((clock for report in reports for clock in report["worst"]), key=lambda clock: -abs(clock["ahead"]))
+    if worst:
+        rows = [(str(clock["key"]), _text(abs(clock["ahead"])), _side(clock)) for clock in worst[:_WORST]]
+        terminal.rows(("clock of", "wrong by", ""), rows)
+
+
+def _side(clock: dict[str, Any]) -> str:
+    return "ahead" if clock["ahead"] > 0 else "behind"
 
 
 def _row(partition: dict[str, Any]) -> tuple[str, ...]:

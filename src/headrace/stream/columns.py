@@ -48,6 +48,10 @@ def source_columns(
 
 
 def _strategy_columns(strategy: WatermarkStrategy | None) -> set[str]:
+    return _read_columns(strategy) | ({strategy.clock} if strategy is not None and strategy.clock else set())
+
+
+def _read_columns(strategy: WatermarkStrategy | None) -> set[str]:
     if isinstance(strategy, Punctuated):
         return set(strategy.mark.meta.root_names())
     return {strategy.column} if isinstance(strategy, Perfect) and strategy.column is not None else set()

@@ -30,6 +30,7 @@ ORIGINAL = operator.ORIGINAL
 #: Why a row was dismissed at the door.
 ABSURD_TIME = "absurd_time"
 NULL_KEY = "null_key"
+CLOCK_AHEAD = "clock_ahead"
 
 
 @dataclass(frozen=True)
@@ -196,11 +197,20 @@ def _timed(
     strategy = entry.strategy
     rows = apply_steps(entry.steps[: entry.untimed], rows)
     observation = strategy.observe(rows, now)
-    if not observation.get("absurd"):
-        return rows, observation, None
-    absurd = rows.select(strategy.absurd(rows, now)).to_series()
-    dismissed = rows.filter(absurd).with_columns(pl.lit(ABSURD_TIME).alias("reason"))
-    return rows.filter(~absurd), observation, dismissed
+    dismissed: list[pl.DataFrame] = []
+    if observation.get("absurd"):
+        rows, absurd = _split_off(rows, rows.select(strategy.absurd(rows, now)).to_series(), ABSURD_TIME)
+        dismissed.append(absurd)
+    if observation.get("ahead") and strategy.ahead == "dismiss":
+        rows, ahead = _split_off(rows, rows.select(strategy.far_ahead()).to_series(), CLOCK_AHEAD)
+        dismissed.append(ahead)
+    elif observation.get("ahead") and strategy.ahead == "clamp":
+        rows = rows.with_columns(strategy.clamped())
+    return rows, observation, stacked(dismissed)
+
+
+def _split_off(rows: pl.DataFrame, wanted: pl.Series, reason: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return rows.filter(~wanted), rows.filter(wanted).with_columns(pl.lit(reason).alias("reason"))
 
 
 def split_null_keys(rows: pl.DataFrame, keys: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame | None]:

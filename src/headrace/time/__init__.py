@@ -3,6 +3,7 @@
 from headrace.time.duration import micros
 from headrace.time.instants import BEGINNING, END, INSTANT, instant, moment
 from headrace.time.strategies import (
+    Ahead,
     WatermarkStrategy,
     absurd,
     ascending,
@@ -17,6 +18,7 @@ __all__ = [
     "BEGINNING",
     "END",
     "INSTANT",
+    "Ahead",
     "PartitionReport",
     "WatermarkStrategy",
     "WatermarkTracker",

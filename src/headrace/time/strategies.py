@@ -15,20 +15,24 @@ count for W, and belong into the dead letters (`absurd`).
 A clock that is wrong by seconds is not absurd, but does the same harm. With `clock_tolerance` an event moves W by
 min(event time, arrival + tolerance), where the arrival is its ingestion time. The event itself is taken as it is. An
 event that is older than its arrival, as every event of a recording or of a backlog is, counts with its own time, so
-the bound changes nothing there.
+the bound changes nothing there. What becomes of the event itself is said by `ahead`: it is taken, its time is clamped,
+or it is a dead letter.
+
+Where no arrival is known, `of="95%"` follows the clocks of most keys instead of the newest (`headrace.time.clocks`).
 """
 
 from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import datasketches
 import numpy as np
 import polars as pl
 
 from headrace.errors import PlanError
+from headrace.time.clocks import front, key_times, merge_clocks, merge_key_times, offsets
 from headrace.time.duration import DAY, micros, text
 from headrace.time.instants import BEGINNING, END, INSTANT
 
@@ -41,6 +45,9 @@ Observation = dict[str, Any]
 Progress = dict[str, Any]
 
 INGESTION_TIME = "ingestion_time"
+
+#: What becomes of an event whose time is further past its arrival than the tolerance.
+Ahead: TypeAlias = Literal["take", "clamp", "dismiss"]
 _SAMPLE = 64
 _SKETCH_K = 200
 
@@ -90,11 +97,21 @@ class WatermarkStrategy:
         max_behind: How far behind, likewise.
         clock_tolerance: How far past its ingestion an event's time may move the watermark, in microseconds; None for
             any. A row without an ingestion time is not bounded.
+        ahead: What becomes of an event that is further past its ingestion than `clock_tolerance`: "take" it as it is,
+            "clamp" its time to its ingestion plus the tolerance, or "dismiss" it as a dead letter.
+        clock: The column that says whose clock gave the time of a row; None if that is not known.
+        of: The share of the keys whose clocks the watermark follows; None for the newest event of all.
     """
 
     max_ahead: int | None = DAY
     max_behind: int | None = 7300 * DAY
     clock_tolerance: int | None = None
+    ahead: Ahead = "take"
+    clock: str | None = None
+    of: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_clocks(self)
 
     def absurd(self, rows: pl.DataFrame, now: int | None = None) -> pl.Expr:
         """Tell which rows this strategy leaves out; see the function `absurd`."""
@@ -116,6 +133,10 @@ class WatermarkStrategy:
             return {"rows": 0, "absurd": left_out}
         time = sane.get_column("event_time").cast(INSTANT).to_physical().to_numpy()
         counted = self._counted(sane, time)
+        if self.of is not None and self.clock is not None:
+            keys = key_times(sane.get_column(self.clock), counted)
+            # What is ahead of most clocks of the batch counts as they do, so that the others are not late by it.
+            counted = np.minimum(counted, front(keys, self.of))
         newest = np.maximum.accumulate(counted)
         # A sample of (timestamp, newest before or at it): with the newest of earlier batches, which only the tracker
         # knows, it gives the lateness of each sampled row exactly.
@@ -129,9 +150,37 @@ class WatermarkStrategy:
         }
         if left_out:
             observation["absurd"] = left_out
-        if ahead := int((counted < time).sum()):
+        if ahead := int((self._counted(sane, time) < time).sum()):
             observation["ahead"] = ahead
+        if self.of is not None and self.clock is not None:
+            observation |= {"keys": keys, "of": self.of}
+        if self.clock is not None and INGESTION_TIME in sane.columns:
+            observation |= self._offsets(sane, self.clock)
         return observation | self._marks(sane, counted)
+
+    def far_ahead(self) -> pl.Expr:
+        """Tell which rows are further past their ingestion than the tolerance: an expression over rows with one."""
+        return (pl.col("event_time").to_physical() > self._latest()).fill_null(value=False)
+
+    def clamped(self) -> pl.Expr:
+        """The time of an event, or its ingestion plus the tolerance if that is earlier."""
+        return pl.min_horizontal(pl.col("event_time").to_physical(), self._latest()).cast(INSTANT).alias("event_time")
+
+    def _latest(self) -> pl.Expr:
+        return pl.col(INGESTION_TIME).cast(INSTANT).to_physical() + (self.clock_tolerance or 0)
+
+    def _offsets(self, rows: pl.DataFrame, clock: str) -> Observation:
+        """What is seen of clocks that are wrong."""
+        arrival = rows.get_column(INGESTION_TIME).cast(INSTANT).to_physical()
+        past = rows.get_column("event_time").cast(INSTANT).to_physical() - arrival
+        clocks = offsets(rows.get_column(clock), past, tolerance=self.clock_tolerance or 0)
+        return {} if clocks is None else {"clocks": clocks}
+
+    def _newest(self, progress: Progress) -> int | None:
+        """The time that the watermark follows: the newest, or that of most keys; None while nothing is known."""
+        if self.of is not None and "keys" in progress:
+            return front(progress["keys"], self.of)
+        return int(progress["newest"]) if "newest" in progress else None
 
     def watermark(self, progress: Progress) -> int:
         """Return the watermark of a partition from what is kept about it; BEGINNING while nothing is known."""
@@ -157,9 +206,12 @@ class WatermarkStrategy:
         return {}
 
     def _with_tolerance(self, description: str) -> str:
+        if self.of is not None:
+            description += f" of {self.of:.3g} of the clocks by {self.clock}"
         if self.clock_tolerance is None:
             return description
-        return f"{description}, clock tolerance {text(self.clock_tolerance)}"
+        beyond = "" if self.ahead == "take" else f", {self.ahead} beyond"
+        return f"{description}, clock tolerance {text(self.clock_tolerance)}{beyond}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,8 +234,9 @@ class Bounded(WatermarkStrategy):
     delay: int
 
     def watermark(self, progress: Progress) -> int:
-        """Return the newest timestamp minus the delay."""
-        return int(progress["newest"]) - self.delay if "newest" in progress else BEGINNING
+        """Return the newest timestamp, or that of most keys, minus the delay."""
+        newest = self._newest(progress)
+        return BEGINNING if newest is None else newest - self.delay
 
     def describe(self) -> str:
         """Say in a few words what the strategy does."""
@@ -207,8 +260,9 @@ class Percentile(WatermarkStrategy):
         return delay if self.max_delay is None else min(delay, self.max_delay)
 
     def watermark(self, progress: Progress) -> int:
-        """Return the newest timestamp minus the learned delay."""
-        return int(progress["newest"]) - self.delay(progress) if "newest" in progress else BEGINNING
+        """Return the newest timestamp, or that of most keys, minus the learned delay."""
+        newest = self._newest(progress)
+        return BEGINNING if newest is None else newest - self.delay(progress)
 
     def describe(self) -> str:
         """Say in a few words what the strategy does."""
@@ -274,16 +328,25 @@ def ascending(
 def bounded(
     delay: str | timedelta | int,
     *,
+    of: str | float | None = None,
+    clock: str | None = None,
     max_ahead: str | timedelta | int | None = DAY,
     clock_tolerance: str | timedelta | int | None = None,
+    ahead: Ahead = "take",
 ) -> Bounded:
-    """Events are at most `delay` behind the newest one of their partition.
+    """Events are at most `delay` behind the newest one of their partition, or behind the clocks of most keys.
 
     Args:
         delay: How far; also how long results wait.
+        of: Follow the clocks of this share of the keys, such as "95%", and not the newest event: those that are
+            furthest ahead do not count. Needs `clock`.
+        clock: The column that says whose clock gave the time of a row. With it, keys whose clocks are wrong are
+            reported (`headrace watermarks --clocks`).
         max_ahead: How far ahead of its ingestion an event may be; one beyond is a dead letter.
         clock_tolerance: How far past its ingestion an event's time may move the watermark; None: any time. Keep it
             well below `delay`: while a clock is wrong, only `delay - clock_tolerance` is left for events under way.
+        ahead: What becomes of an event beyond the clock tolerance: "take" it as it is, "clamp" its time to its
+            ingestion plus the tolerance, or "dismiss" it as a dead letter.
 
     >>> bounded("1s").watermark({"newest": 10_000_000})
     9000000
@@ -291,7 +354,14 @@ def bounded(
     length = micros(delay, what="the delay of a bounded watermark")
     if length < 0:
         raise PlanError(f"a bounded watermark has the delay {text(length)}", hint="A delay is zero or more.")
-    return Bounded(delay=length, max_ahead=_bound(max_ahead), clock_tolerance=_tolerance(clock_tolerance))
+    return Bounded(
+        delay=length,
+        max_ahead=_bound(max_ahead),
+        clock_tolerance=_tolerance(clock_tolerance),
+        ahead=ahead,
+        clock=clock,
+        of=_share(of),
+    )
 
 
 def percentile(
@@ -300,8 +370,11 @@ def percentile(
     initial: str | timedelta | int = "1s",
     max_delay: str | timedelta | int | None = None,
     min_rows: int = 100,
+    of: str | float | None = None,
+    clock: str | None = None,
     max_ahead: str | timedelta | int | None = DAY,
     clock_tolerance: str | timedelta | int | None = None,
+    ahead: Ahead = "take",
 ) -> Percentile:
     """Hold back until the share `q` of the events is in, learning the delay from the lateness seen.
 
@@ -310,8 +383,11 @@ def percentile(
         initial: Delay until `min_rows` rows of a partition were seen.
         max_delay: Never wait longer than this.
         min_rows: Rows to see before the sketch is trusted.
+        of: Follow the clocks of this share of the keys; see `bounded`.
+        clock: The column that says whose clock gave the time of a row.
         max_ahead: How far ahead of its ingestion an event may be.
         clock_tolerance: How far past its ingestion an event's time may move the watermark; None: any time.
+        ahead: What becomes of an event beyond the clock tolerance; see `bounded`.
 
     >>> percentile(0.99, initial="2s").watermark({"newest": 10_000_000, "rows": 3})
     8000000
@@ -325,6 +401,9 @@ def percentile(
         min_rows=min_rows,
         max_ahead=_bound(max_ahead),
         clock_tolerance=_tolerance(clock_tolerance),
+        ahead=ahead,
+        clock=clock,
+        of=_share(of),
     )
 
 
@@ -382,10 +461,16 @@ def remember(progress: Progress, observation: Observation, *, sketch: bool = Tru
     if not observation.get("rows"):
         return kept
     before = kept.get("newest", BEGINNING)
+    if "keys" in observation:
+        if kept.get("keys"):
+            before = front(kept["keys"], observation["of"])
+        kept["keys"] = merge_key_times(kept.get("keys", []), observation["keys"])
+    if sketch and "clocks" in observation:
+        kept["clocks"] = merge_clocks(kept.get("clocks", {}), observation["clocks"])
     kept["rows"] = kept.get("rows", 0) + observation["rows"]
     worst = max(observation["latest_by"], before - observation["oldest"], 0)
     kept["max_lateness"] = max(kept.get("max_lateness", 0), worst)
-    kept["newest"] = max(before, observation["newest"])
+    kept["newest"] = max(kept.get("newest", BEGINNING), observation["newest"])
     if sketch:
         lateness = _sketch(kept)
         for time, newest in observation["sample"]:
@@ -418,3 +503,26 @@ def _tolerance(duration: str | timedelta | int | None) -> int | None:
     if length < 0:
         raise PlanError(f"clock_tolerance is {text(length)}", hint="Give zero or more, or None for no bound.")
     return length
+
+
+def _share(of: str | float | None) -> float | None:
+    if of is None:
+        return None
+    try:
+        share = float(of[:-1]) / 100 if isinstance(of, str) and of.endswith("%") else float(of)
+    except ValueError as problem:
+        raise PlanError(f"of={of!r} is no share", hint='Write "95%" or 0.95.') from problem
+    if not 0.5 <= share <= 0.99:
+        raise PlanError(f"of={of!r} is not between 50% and 99%", hint='Write "95%", or leave it out for the newest.')
+    return share
+
+
+def _check_clocks(strategy: WatermarkStrategy) -> None:
+    if strategy.ahead not in get_args(Ahead):
+        raise PlanError(f"ahead={strategy.ahead!r}", hint=f"Choose one of {', '.join(get_args(Ahead))}.")
+    if strategy.ahead != "take" and strategy.clock_tolerance is None:
+        raise PlanError(
+            f"ahead={strategy.ahead!r} without clock_tolerance", hint="Say how far past its arrival a time may be."
+        )
+    if strategy.of is not None and strategy.clock is None:
+        raise PlanError("of= without clock=", hint='Name the column that says whose clock it is: clock="vehicle".')

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import PlanError, StateError
+from headrace.time.clocks import clock_report
 from headrace.time.duration import micros
 from headrace.time.instants import BEGINNING
 from headrace.time.strategies import (
@@ -66,6 +67,7 @@ class PartitionReport:
         lateness: Lateness seen (microseconds behind the newest event before it) at p50, p90, p99, p999 and max.
         recommended_delay: A delay that would have kept the wanted share of the events on time.
         ahead: Events that were further past their ingestion than the strategy's `clock_tolerance`.
+        clocks: What was seen of the clocks of keys (`headrace.time.clocks`); None if the strategy does not know them.
     """
 
     partition: str
@@ -79,6 +81,7 @@ class PartitionReport:
     lateness: dict[str, int]
     recommended_delay: int
     ahead: int = 0
+    clocks: dict[str, Any] | None = None
 
 
 class WatermarkTracker:
@@ -214,6 +217,7 @@ class WatermarkTracker:
                     lateness=lateness,
                     recommended_delay=lateness_quantile(seen, share),
                     ahead=seen.get("ahead", 0),
+                    clocks=clock_report(seen.get("clocks", {})),
                 )
             )
         return reports

@@ -32,6 +32,8 @@ def reported_time(settings: Settings) -> WatermarkStrategy:
         given.delay_ms * _MILLISECOND,
         max_ahead=given.max_ahead_ms * _MILLISECOND,
         clock_tolerance=given.clock_tolerance_ms * _MILLISECOND,
+        ahead=given.clock_ahead,
+        clock="vehicle_id",
     )
 
 

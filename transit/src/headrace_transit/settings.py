@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from pydantic import SecretStr
 
 from headrace.config import Number, Section, setting
+from headrace.time import Ahead
 
 if TYPE_CHECKING:
     from headrace.config import Settings
@@ -93,6 +94,12 @@ class TransitSettings(Section):
         "a whole number of milliseconds from 0 to 86400000; 86400000 (one day) is as good as no bound",
         ge=0,
         le=86_400_000,
+    )
+    clock_ahead: Ahead = setting(
+        "take",
+        "What becomes of a report that is further past its arrival: it is taken as it is, its time is set to the "
+        "arrival plus the tolerance, or it is a dead letter.",
+        ", ".join(get_args(Ahead)),
     )
     gtfs: Path | None = setting(
         None,
