@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from headrace import preview
 from headrace.cli.main import app
 from headrace.config import Settings
 from headrace.errors import HeadraceError
-from headrace.registry import load_jobs
+from headrace.registry import Registry, load_jobs
 
 JOB = """
 import polars as pl
@@ -77,3 +80,22 @@ def test_commands_take_a_job_by_its_file() -> None:
     assert rights.exit_code == 0
     assert "scans" in rights.output
     assert CliRunner().invoke(app, ["jobs", "parcels.py:nothing"]).exit_code == 2
+
+
+def test_the_job_in_sql_of_the_page_on_projects_passes_on_what_a_depot_scans() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "projects.md").read_text()
+    (text,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    Path("jobs").mkdir()
+    Path("jobs/harbour.sql").write_text(text)
+    Path("headrace.toml").write_text('jobs = ["jobs/harbour.sql"]\n')
+    (job,) = Registry(Settings.load()).every()
+    assert (job.name, job.sources, job.result_topic) == ("harbour", ("parcels.scans",), "analytics.harbour")
+    scans = [
+        {"depot": depot, "parcel": f"P-{n}", "scanned_at": f"2026-01-01T12:00:0{n}Z"}
+        for n, depot in enumerate(["harbour", "north", "harbour"])
+    ]
+    shown = preview(job, [json.dumps(scan) for scan in scans])
+    assert job.format is not None
+    written = [json.loads(value) for value in job.format.encode(shown.results).to_pylist()]
+    assert [each["parcel"] for each in written] == ["P-0", "P-2"]
+    assert [set(each) for each in written] == [{"parcel", "scanned_at"}] * 2

@@ -315,3 +315,20 @@ def test_a_format_that_cannot_write_the_results_of_a_job_is_refused_when_the_job
         Job("lines", counts, format=formats.text("words"))
     with pytest.raises(PlanError, match="the envelope as its format"):
         Job("lines", counts, format=EnvelopeFormat("headrace.v1.Record", ()))
+
+
+def test_joined_rows_are_results_as_they_are() -> None:
+    columns = {"customer": pl.String, "euros": pl.Float64}
+    orders = Stream.topic("orders", schema={"customer": pl.String, "order": pl.String}).watermark(bounded("1s"))
+    payments = Stream.topic("payments", schema=columns).watermark(bounded("1s"))
+    joined = payments.join(orders, on="customer", within=("-1h", "0s"))
+    assert "ingestion_time" in joined.schema
+    job = Job("paid", joined, outputs={"all": Output(joined)})
+    assert "ingestion_time" not in job.stream.schema
+    assert "ingestion_time" not in job.outputs["all"].stream.schema
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    given = {
+        "orders": pl.DataFrame({"event_time": [at], "ingestion_time": [at], "customer": ["a"], "order": ["o1"]}),
+        "payments": pl.DataFrame({"event_time": [at], "ingestion_time": [at], "customer": ["a"], "euros": [2.5]}),
+    }
+    assert Runner(job).step(given).results.select("order", "euros").rows() == [("o1", 2.5)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headrace.delivery import DELIVERIES, Delivery
+from headrace.engine.operator import INGESTION_TIME
 from headrace.errors import PlanError, SchemaError
 from headrace.formats.envelope import EnvelopeFormat
 from headrace.sinks.contract import check_sinks
@@ -108,6 +109,9 @@ class Job:
                 f"job {self.name!r} has the delivery {self.delivery!r}", hint=f"Choose one of {', '.join(DELIVERIES)}."
             )
         object.__setattr__(self, "sinks", check_sinks(self.name, self.sinks))
+        object.__setattr__(self, "stream", _without_ingestion_time(self.stream))
+        kept = {name: replace(each, stream=_without_ingestion_time(each.stream)) for name, each in self.outputs.items()}
+        object.__setattr__(self, "outputs", kept)
         self._check_results(self.name, self.stream, self.display, self.format)
         self._check_upsert(self.name, self.stream, self.upsert)
         for name, output in self.outputs.items():
@@ -239,15 +243,26 @@ class Job:
 
     def explain(self) -> str:
         """Show the job's plan and topics."""
-        lines = [f"{self.name}: {self.description}", self.stream.explain()]
+        lines = [_titled(self.name, self.description), self.stream.explain()]
         how = self.delivery.replace("_", " ")
         lines.append(f"  to {self.result_topic}{_as(self.format)}, {how} (late events to {self.late_topic})")
         for name, output in self.outputs.items():
-            lines += [f"{self.output_name(name)}: {output.description}", output.stream.explain()]
+            lines += [_titled(self.output_name(name), output.description), output.stream.explain()]
             lines.append(f"  to {self.output_topic(name)}{_as(output.format)}, {how}")
         lines += [f"  and to {sink.text}, {sink.delivery.replace('_', ' ')}" for sink in self.sinks]
         lines.append(f"  state of {', '.join(self.steps)}")
         return "\n".join(lines)
+
+
+def _without_ingestion_time(stream: Stream) -> Stream:
+    """Drop when events were taken in, which joined rows still have: a result record has such a time of its own."""
+    if isinstance(stream, Stream) and stream.node.stateful and INGESTION_TIME in set(stream.schema) - set(stream.keys):
+        return stream.drop(INGESTION_TIME)
+    return stream
+
+
+def _titled(name: str, description: str) -> str:
+    return f"{name}: {description}" if description else name
 
 
 def _as(format: Format | None) -> str:  # noqa: A002
