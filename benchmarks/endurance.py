@@ -34,8 +34,8 @@ from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.errors import HeadraceError
 from headrace.evaluate.meter import tree
 from headrace.evaluate.parts import Part, jobs_command
-from headrace_transit.jobs import all_jobs
 from headrace_transit.load import load as fleet_load
+from headrace_transit.markers import recipes
 
 RESULTS = Path(__file__).parent / "results" / "endurance.json"
 BASE_RATE = 700
@@ -159,9 +159,7 @@ class Run:
             broker.stop()
 
     def _jobs_command(self, broker: EmbeddedBroker, home: Path) -> list[str]:
-        command = jobs_command(
-            sorted(all_jobs()), bootstrap=broker.bootstrap, home=home, master="local[2]", settings=[]
-        )
+        command = jobs_command(recipes(), bootstrap=broker.bootstrap, home=home, master="local[2]", settings=[])
         if self._open_files is None:
             return command
         # Both limits, hard and soft: Java raises the soft one to the hard one.

@@ -38,20 +38,28 @@ def equal(one: Any, two: Any, *, null_safe: bool) -> bool:
 
 
 class Watermarks:
-    """The watermark of a script: the lesser of both sides, never going back."""
+    """The watermark of a script: the lesser of both sides, without one that is idle, never going back."""
 
     def __init__(self, grace: int = 0) -> None:
         self._marks = {"left": -math.inf, "right": -math.inf}
         self._grace = grace
+        self._idle = ""
+        self._least = -math.inf
 
     @property
     def least(self) -> float:
-        return min(self._marks.values()) - self._grace
+        return self._least - self._grace
 
     def take(self, step: Mapping[str, Any]) -> None:
         for side in self._marks:
             mark = math.inf if step.get("end") else step.get(f"watermark_{side}", -math.inf)
             self._marks[side] = max(self._marks[side], mark)
+            if step.get("idle") == side:
+                self._idle = side
+            elif self._idle == side and (step.get(side) or f"watermark_{side}" in step):
+                self._idle = ""
+        active = [mark for side, mark in self._marks.items() if side != self._idle]
+        self._least = max(self._least, min(active))
 
 
 def windows_of(window: Mapping[str, Any], time: int) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ from headrace.observe.recognition import MARKERS, recognise
 from headrace.time.instants import instant
 from headrace_transit.gtfs import final_stops
 from headrace_transit.jobs import all_jobs
-from headrace_transit.markers import recipe_of
+from headrace_transit.markers import recipe_of, recipes
 from headrace_transit.schemas import StopEvent, VehiclePosition
 from headrace_transit.settings import TransitSettings
 from headrace_transit.simulated_gtfs import write_feed
@@ -80,7 +80,7 @@ def records(recipe: VehicleRecipe, steps: list[Batch], codec: Codec) -> Iterator
         yield Record(topic=recipe.result_topic, partition=0, offset=0, timestamp=5, key=name.encode(), value=value)
 
 
-@pytest.mark.parametrize("job", list(all_jobs()))
+@pytest.mark.parametrize("job", recipes())
 def test_every_job_answers_its_markers(job: str) -> None:
     markers = {number: START + timedelta(seconds=5 + index) for index, number in enumerate((0, 7, 500, MARKERS - 1))}
     found = answers(job, markers)

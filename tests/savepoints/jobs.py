@@ -60,8 +60,52 @@ def every_kind() -> Job:
         .window(tumbling(10))
         .aggregate(n=total("n"))
         .named("deep"),
+        **_tables(),
+        **_joins(),
     }
     return Job("every-kind", sliced, outputs={name: Output(stream) for name, stream in outputs.items()})
+
+
+def _tables() -> dict[str, Stream]:
+    """Steps that keep tables and give updates."""
+    newest = POSITIONS.as_table("vehicle", deletes=pl.col("speed") > 9)
+    return {
+        "grouped": KEYED.aggregate(n=count(), speed=latest("speed")).named("grouped"),
+        "all": POSITIONS.aggregate(n=count()).named("all"),
+        "fastest": POSITIONS.key_by("line").top(2, by="speed", rank="place").named("fastest"),
+        "newest": newest.named("newest").changes(),
+        "lines": newest.named("lines-newest").aggregate(by="line", vehicles=count()).named("lines"),
+        "different": POSITIONS.select("line", "speed").distinct().named("different"),
+        "both": POSITIONS.select("line").intersect(POSITIONS.filter(pl.col("speed") > 4).select("line")).named("both"),
+        "running": KEYED.over(rows=2, speeds=total("speed")).named("running"),
+    }
+
+
+def _joins() -> dict[str, Stream]:
+    """Joins of every kind; the numbers of their results are counted by key group, so they are left out."""
+    slow, fast = POSITIONS.filter(pl.col("speed") < 5), POSITIONS.filter(pl.col("speed") > 2)
+    versions = fast.as_table("vehicle", versioned=True)
+    other = POSITIONS.select("line", other=pl.col("vehicle"), was=pl.col("speed")).as_table("other")
+    return {
+        "near": slow.join(fast, on="vehicle", within=(-6, 9), how="full", suffix="_2").named("near").drop("pane_index"),
+        "together": slow.join(fast, on="line", window=tumbling(8), how="full", suffix="_2")
+        .named("together")
+        .drop("pane_index"),
+        "versions": slow.join(versions, on="vehicle", as_of="event_time", how="left", suffix="_2")
+        .named("versions")
+        .drop("pane_index"),
+        "looked-up": slow.join(fast.as_table("vehicle"), on="vehicle", how="left", suffix="_2")
+        .named("looked-up")
+        .drop("pane_index"),
+        "revised-lookup": slow.as_table("vehicle")
+        .changes()
+        .join(fast.as_table("vehicle"), on="vehicle", how="left", suffix="_2")
+        .named("revised-lookup"),
+        "of-tables": slow.as_table("vehicle").join(other, on="line", how="full").named("of-tables"),
+        "nearest": slow.as_table("vehicle")
+        .join_nearest(other, on="line", by=("speed", ">=", "was"), how="left")
+        .named("nearest"),
+    }
 
 
 #: vehicle, line, speed, time; a null line has no key in some steps.

@@ -125,6 +125,25 @@ def edges(positions: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     return frame.with_columns(pl.col("event_time").cast(pl.Datetime("us", "UTC"))), dropped
 
 
+def bunching(stop_events: pl.DataFrame) -> list[tuple[Any, ...]]:
+    """Pairs of arrivals of a line at a stop, at most a minute apart: the place, later, earlier, gap in ms."""
+    arrivals = [row for row in stop_events.iter_rows(named=True) if row["event_type"] == "ARS"]
+    pairs = []
+    for later in arrivals:
+        for earlier in arrivals:
+            if any(later[name] is None or later[name] != earlier[name] for name in ("line", "direction", "stop")):
+                continue
+            trips = [(row["operating_day"], row["trip_start"]) for row in (later, earlier)]
+            if None in (*trips[0], *trips[1]) or trips[0] == trips[1] or later["vehicle_id"] == earlier["vehicle_id"]:
+                continue
+            gap = (later["event_time"] - earlier["event_time"]).total_seconds() * 1000
+            first = gap > 0 or (gap == 0 and earlier["vehicle_id"] < later["vehicle_id"])
+            if first and gap <= 60_000:
+                names = (later["vehicle_id"], earlier["vehicle_id"])
+                pairs.append((later["line"], later["direction"], later["stop"], *names, round(gap)))
+    return sorted(pairs)
+
+
 def flow_direction(positions: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     travelled, dropped = edges(positions)
     spread = in_windows(travelled, 300, 5)

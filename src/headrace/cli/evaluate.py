@@ -181,12 +181,13 @@ def evaluate(
     from headrace.evaluate.campaign import Campaign
     from headrace.evaluate.plan import Plan
     from headrace.evaluate.report import write_report
-    from headrace.evaluate.subject import subject_of
+    from headrace.evaluate.subject import subject_of, with_markers
     from headrace.evaluate.trial import InterruptedTrialError
     from headrace.time.duration import SECOND
 
     known = registry(settings)
     chosen = chosen_jobs(jobs or [], known)
+    chosen = chosen if jobs else with_markers(chosen, known)
     with measurable():
         subject = subject_of(chosen, known)
     plan = Plan(

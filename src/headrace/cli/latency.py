@@ -192,10 +192,11 @@ def latency(
     waits = _wanted_patience(between, patience)
     settings = Globals.of(ctx).settings(broker__bootstrap=(bootstrap, "--bootstrap"))
 
-    from headrace.evaluate.subject import markers_of
+    from headrace.evaluate.subject import markers_of, with_markers
 
     known = registry(settings)
     chosen = chosen_jobs(jobs or [], known)
+    chosen = chosen if jobs else with_markers(chosen, known)
     with measurable():
         markers = markers_of(chosen, known)
     connection = connect(settings)

@@ -20,7 +20,7 @@ from headrace.engine.state import MemorySegments, record_from_bytes, record_to_b
 from headrace.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headrace.engine.operator import Operator
     from headrace.engine.state import Segments
@@ -101,19 +101,27 @@ def resplit_frames(
     return [by_group.get(number) for number in range(groups)]
 
 
-def resplit_tables(old: Sequence[KeyedTable], new: Sequence[KeyedTable], keys: Sequence[str]) -> None:
+def resplit_tables(
+    old: Sequence[KeyedTable],
+    new: Sequence[KeyedTable],
+    keys: Sequence[str],
+    *,
+    change: Callable[[int, pl.DataFrame], pl.DataFrame] | None = None,
+) -> None:
     """Move the rows of tables, with their due times, to the tables of other key groups.
 
     Args:
         old: The tables of the key groups as they are.
         new: Those that shall be, in the order of their groups; without rows.
         keys: The key columns.
+        change: Changes the rows of an old key group, given its number.
     """
-    parts = [part for table in old if (part := table.all_rows()) is not None]
+    parts = [(number, *part) for number, table in enumerate(old) if (part := table.all_rows()) is not None]
     if not parts:
         return
-    rows = pl.concat([frame for frame, _, _ in parts], how="diagonal_relaxed")
-    event, clock = pl.concat([times for _, times, _ in parts]), pl.concat([times for _, _, times in parts])
+    frames = [frame if change is None else change(number, frame) for number, frame, _, _ in parts]
+    rows = pl.concat(frames, how="diagonal_relaxed")
+    event, clock = pl.concat([times for _, _, times, _ in parts]), pl.concat([times for _, _, _, times in parts])
     numbers = pl.Series(key_groups(rows, keys, len(new)))
     for number, table in enumerate(new):
         mine = numbers == number
@@ -129,8 +137,11 @@ def resplit_table(
     indexes: Sequence[TableIndex],
     *,
     patience: int = 0,
+    layouts: str = "layouts",
+    route: Sequence[str] | None = None,
+    change: Callable[[int, pl.DataFrame], pl.DataFrame] | None = None,
 ) -> list[TableIndex]:
-    """Move the rows of the one table of an operator to other key groups.
+    """Move the rows of a table of an operator to other key groups.
 
     Args:
         old: The segments of the key groups as they are.
@@ -139,14 +150,20 @@ def resplit_table(
         keys: The key columns.
         indexes: What is known of the old tables.
         patience: As the operator gives it to its table.
+        layouts: The segment with the layouts of its pages.
+        route: The columns that name the key group of a row, if these are not the key columns.
+        change: Changes the rows of an old key group, given its number.
 
     Returns:
         What is known of the new tables.
     """
     before = [
-        KeyedTable(segments, name, keys, Layouts(segments), index, patience=patience)
+        KeyedTable(segments, name, keys, Layouts(segments, layouts), index, patience=patience)
         for segments, index in zip(old, indexes, strict=True)
     ]
-    after = [KeyedTable(segments, name, keys, Layouts(segments), TableIndex(), patience=patience) for segments in new]
-    resplit_tables(before, after, keys)
+    after = [
+        KeyedTable(segments, name, keys, Layouts(segments, layouts), TableIndex(), patience=patience)
+        for segments in new
+    ]
+    resplit_tables(before, after, keys if route is None else route, change=change)
     return [table.index for table in after]

@@ -37,6 +37,12 @@ class Subject:
         return [self.markers[name].recipe(name, self.settings) for name in self.jobs]
 
 
+def with_markers(jobs: Sequence[Job], registry: Registry) -> list[Job]:
+    """Choose the jobs that can be measured: those with latency markers. All of them, where none has any."""
+    known = {name for markers in registry.things("markers").values() for name in markers.jobs}
+    return [job for job in jobs if job.name in known] or list(jobs)
+
+
 def markers_of(jobs: Sequence[Job], registry: Registry) -> dict[str, Markers]:
     """Find the latency markers of jobs.
 

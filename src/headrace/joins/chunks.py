@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import polars as pl
 
+from headrace.engine.keygroups import split_by_group
 from headrace.engine.state import frame_from_bytes, frame_to_bytes
 from headrace.errors import StateError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine.state import Segments
 
 #: More chunks of a stretch than this are merged.
@@ -112,3 +115,27 @@ class Chunks:
 
     def _segment(self, stretch: Stretch, number: int) -> str:
         return f"{self._name}/{stretch[0]}/{stretch[1]}/{number}"
+
+
+def resplit_chunks(
+    old: Sequence[Segments], new: Sequence[Segments], name: str, keys: Sequence[str], saved: Sequence[list[Any] | None]
+) -> list[list[Any]]:
+    """Spread rows over other key groups, each stretch by itself.
+
+    Args:
+        old: The segments of the key groups as they are.
+        new: Those that shall be.
+        name: What the names of the segments begin with.
+        keys: The columns that name the key group.
+        saved: What `record` gave on the old key groups.
+
+    Returns:
+        The records of the new ones.
+    """
+    before = [Chunks(segments, name, record) for segments, record in zip(old, saved, strict=True)]
+    after = [Chunks(segments, name, None) for segments in new]
+    for stretch in sorted({stretch for chunks in before for stretch in chunks.stretches}):
+        parts = [part for chunks in before if (part := chunks.of([stretch])) is not None]
+        for number, rows in split_by_group(pl.concat(parts, how="vertical_relaxed"), keys, len(new)).items():
+            after[number].add(stretch, rows)
+    return [chunks.record() for chunks in after]

@@ -11,7 +11,7 @@ the bounds can reach, and a slice is dropped as a whole when its time is over.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -32,11 +32,13 @@ from headrace.joins.sides import (
     arrived,
     later_by,
 )
-from headrace.joins.time_slices import TimeSlices
+from headrace.joins.time_slices import TimeSlices, resplit_slices
 from headrace.time.duration import text as duration_text
 from headrace.time.instants import END
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine.operator import Turn
     from headrace.engine.state import Segments
 
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
 MATCHED: Final = "#matched"
 _DUE: Final = "#due"
 _INDEX: Final = "index"
+_STRETCH, _RIGHT_STRETCH = "#stretch", "#right_stretch"
+#: With more rows of its key than this for each row, near pairs are looked for by stretches of time.
+_MANY_PARTNERS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,18 @@ class IntervalJoin:
         bounds = {"lower": str(self.lower), "upper": str(self.upper), "grace": str(self.grace)}
         return {"operator": "interval join", **self.columns.fingerprint(), **bounds}
 
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the kept rows of both sides over other key groups."""
+        known = [_load(state) for state in old]
+        sides: dict[str, list[list[Any]]] = {
+            side.name: resplit_slices(old, new, side.name, side.keys, [saved[side.name] for saved in known])
+            for side in (self.columns.left, self.columns.right)
+        }
+        following = max(saved["next"] for saved in known)
+        for number, state in enumerate(new):
+            own = {name: records[number] for name, records in sides.items()}
+            state.put(_INDEX, record_to_bytes({**own, "next": following}))
+
     def _wait(self, side: Side) -> int:
         """Tell how long after its time a row of a side may meet a partner."""
         return self.upper if side.name == "left" else -self.lower
@@ -179,17 +196,41 @@ class IntervalJoin:
 
     def _pairs(self, left: _Held, right: _Held) -> pl.DataFrame:
         """Find the matches in which at least one row is new."""
-        near = pl.col(RIGHT_TIME) - pl.col(LEFT_TIME)
         lefts, rights = (
             held.rows.drop(MATCHED, strict=False).with_row_index(place)
             for held, place in ((left, LEFT_PLACE), (right, RIGHT_PLACE))
         )
-        found = [self.columns.pairs(lefts[left.kept :], rights, near.is_between(self.lower, self.upper))]
+        found = [self._near_pairs(lefts[left.kept :], rights)]
         if left.kept and right.fresh.height:
-            found.append(
-                self.columns.pairs(lefts[: left.kept], rights[right.kept :], near.is_between(self.lower, self.upper))
-            )
+            found.append(self._near_pairs(lefts[: left.kept], rights[right.kept :]))
         return pl.concat(found)
+
+    def _near_pairs(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+        """Find the pairs whose times are near.
+
+        A key with many rows has far more pairs than near ones. Then time is cut into stretches as long as the interval:
+        a left row has its partners in two of them at most, and the stretch is compared as a part of the key.
+        """
+        spec = self.columns
+        near = (pl.col(RIGHT_TIME) - pl.col(LEFT_TIME)).is_between(self.lower, self.upper)
+        if self.lower > self.upper:
+            return spec.pairs(left.clear(), right.clear(), near)
+        partners = spec.partners_by_key(left, right)
+        if partners is None or partners.sum() <= _MANY_PARTNERS * (left.height + right.height):
+            return spec.pairs(left, right, near)
+        width = self.upper - self.lower + 1
+        first, last = ((pl.col(LEFT_TIME) + bound) // width for bound in (self.lower, self.upper))
+        lefts = pl.concat(
+            [left.with_columns(first.alias(_STRETCH)), left.filter(last > first).with_columns(last.alias(_STRETCH))]
+        )
+        rights = right.with_columns((pl.col(RIGHT_TIME) // width).alias(_RIGHT_STRETCH))
+        by_stretch = replace(
+            spec,
+            left=replace(spec.left, keys=(*spec.left.keys, _STRETCH)),
+            right=replace(spec.right, keys=(*spec.right.keys, _RIGHT_STRETCH)),
+        )
+        found = by_stretch.pairs(lefts, rights, near).sort(LEFT_PLACE, RIGHT_PLACE)
+        return found.drop(_STRETCH, _RIGHT_STRETCH)
 
     def _settle(
         self, slices: TimeSlices, side: Side, held: _Held, met: pl.Series, watermark: int, parts: list[pl.DataFrame]

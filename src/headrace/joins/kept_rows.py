@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
+from headrace.engine.resplit import resplit_table
 from headrace.engine.row_pages import Layouts
 from headrace.time.instants import BEGINNING
 
@@ -79,6 +80,33 @@ class KeptRows:
     def record(self) -> list[Any]:
         """Give the index in a form that fits into a record."""
         return self._index.record()
+
+
+def resplit_kept(
+    old: Sequence[Segments],
+    new: Sequence[Segments],
+    name: str,
+    keys: Sequence[str],
+    saved: Sequence[list[Any] | None],
+    *,
+    route: Sequence[str] | None = None,
+) -> list[list[Any]]:
+    """Spread kept rows over other key groups, with the times at which they are due.
+
+    Args:
+        old: The segments of the key groups as they are.
+        new: Those that shall be.
+        name: What the names of the segments begin with.
+        keys: The key columns.
+        saved: What `record` gave on the old key groups.
+        route: The columns that name the key group, if these are not the key columns.
+
+    Returns:
+        The records of the new ones.
+    """
+    indexes = [TableIndex.of(record) for record in saved]
+    tables = resplit_table(old, new, name, keys, indexes, layouts=f"{name}/layouts", route=route)
+    return [table.record() for table in tables]
 
 
 def key_numbers(

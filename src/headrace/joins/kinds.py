@@ -53,6 +53,7 @@ def join(
     revise: bool,
     null_safe: bool,
     suffix: str,
+    broadcast: bool,
 ) -> Stream:
     """Choose the kind of a join; see `Stream.join`."""
     said = [name for name, value in (("within", within), ("window", window), ("as_of", as_of)) if value is not None]
@@ -61,6 +62,11 @@ def join(
         raise PlanError(f"join with {' and '.join(said)}", hint="Say one of them.")
     if keep_for is not None and within is None:
         raise PlanError("keep_for without within", hint='It bounds an interval: within=("-1h", None), keep_for="1d".')
+    if broadcast and said:
+        raise PlanError(
+            f"broadcast of a join with {said[0]}",
+            hint="Only a table that is joined for its newest rows goes to all key groups; leave broadcast= out.",
+        )
     common: dict[str, Any] = {"on": on, "how": how, "where": where, "null_safe": null_safe, "suffix": suffix}
     if within is not None or window is not None:
         if isinstance(right, Table):
@@ -86,7 +92,7 @@ def join(
         )
     if revise:
         return table_join(left, right, **common)
-    return latest_join(left, right, load_until=load_until, **common)
+    return latest_join(left, right, load_until=load_until, broadcast=broadcast, **common)
 
 
 def join_asof(
@@ -219,6 +225,7 @@ def latest_join(
     null_safe: bool,
     suffix: str,
     load_until: datetime | int | None = None,
+    broadcast: bool = False,
 ) -> Stream:
     """Join rows with a table as it is when they are processed; see `Stream.join`."""
     if how in ("right", "full"):
@@ -228,10 +235,21 @@ def latest_join(
         )
     rows, table = _changes(left), _changes(right)
     updates = rows.node.retracts
-    prepared = prepare(rows, table, on, how=how, where=where, null_safe=null_safe, suffix=suffix, later_time=False)
+    prepared = prepare(
+        rows,
+        table,
+        on,
+        how=how,
+        where=where,
+        null_safe=null_safe,
+        suffix=suffix,
+        later_time=False,
+        broadcast=broadcast,
+    )
     until = None if load_until is None else instant(load_until)
     told = "newest rows" + ("" if until is None else f", after loading until {moment(until)}")
-    operator = LatestJoin(prepared.columns, until, updates)
+    told += ", table on all key groups" if broadcast else ""
+    operator = LatestJoin(prepared.columns, until, updates, rows.keys if broadcast else None)
     return prepared.stream(
         rows, operator, does="latest-join", description=told, gives_updates=updates, takes_updates=True
     )

@@ -17,14 +17,16 @@ import polars as pl
 from headrace.engine.changelog import net
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, Outcome
 from headrace.engine.state import record_from_bytes, record_to_bytes
-from headrace.joins.chunks import Chunks
-from headrace.joins.kept_rows import KeptRows
+from headrace.joins.chunks import Chunks, resplit_chunks
+from headrace.joins.kept_rows import KeptRows, resplit_kept
 from headrace.joins.multiset import CHANGE, COUNT, PARTNERS, deltas, keep, kept_form, merged, repeated
 from headrace.joins.numbers import NUMBERED, number_results
 from headrace.joins.sides import LEFT_PLACE, JoinColumns
 from headrace.time.instants import BEGINNING, END
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine.operator import Turn
     from headrace.engine.state import Segments
 
@@ -42,11 +44,13 @@ class LatestJoin:
         columns: What is compared, and what a joined row has.
         load_until: The time that the table must have been read to before the first row is joined; None: none.
         left_updates: Whether rows of the left side may be taken back.
+        stays: Where every key group has the whole table: the columns by which left rows are spread over key groups.
     """
 
     columns: JoinColumns
     load_until: int | None = None
     left_updates: bool = False
+    stays: tuple[str, ...] | None = None
 
     def prepare(self, rows: pl.DataFrame, watermark: int | None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Rows stay as they are."""
@@ -56,10 +60,7 @@ class LatestJoin:
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Bring the table up to date, then join the rows that came."""
         spec = self.columns
-        value = state.get(_INDEX)
-        saved: dict[str, Any] = {"next": 0, "loading": self.load_until is not None, "until": BEGINNING}
-        if value is not None:
-            saved = record_from_bytes(value)
+        saved = self._load(state)
         table = KeptRows(state, "right", spec.right.keys, saved.get("right"))
         given = KeptRows(state, "given", spec.left.keys, saved.get("given"))
         waiting = Chunks(state, "waiting", saved.get("waiting"))
@@ -97,7 +98,40 @@ class LatestJoin:
     def fingerprint(self) -> dict[str, str]:
         """Name what the kept rows depend on."""
         told = {"left_updates": str(self.left_updates), "loading": str(self.load_until is not None)}
+        if self.stays is not None:
+            told["stays"] = ",".join(self.stays)
         return {"operator": "latest join", **self.columns.fingerprint(), **told}
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the table, what was given, and the rows that wait over other key groups."""
+        known = [self._load(state) for state in old]
+        left, right = self.columns.left.keys, self.columns.right.keys
+        route = left if self.stays is None else self.stays
+        tables = [saved.get("right") for saved in known]
+        if self.stays is None:
+            table = resplit_kept(old, new, "right", right, tables)
+        else:  # every key group has the same
+            table = [resplit_kept(old[:1], [state], "right", right, tables[:1])[0] for state in new]
+        records = {
+            "right": table,
+            "given": resplit_kept(old, new, "given", left, [saved.get("given") for saved in known], route=route),
+            "waiting": resplit_chunks(old, new, "waiting", route, [saved.get("waiting") for saved in known]),
+        }
+        # All key groups have the same time, so they all load, or none does.
+        common = {
+            "next": max(saved["next"] for saved in known),
+            "loading": any(saved["loading"] for saved in known),
+            "until": min(saved["until"] for saved in known),
+        }
+        for number, state in enumerate(new):
+            own = {name: each[number] for name, each in records.items()}
+            state.put(_INDEX, record_to_bytes({**common, **own}))
+
+    def _load(self, state: Segments) -> dict[str, Any]:
+        value = state.get(_INDEX)
+        if value is None:
+            return {"next": 0, "loading": self.load_until is not None, "until": BEGINNING}
+        return record_from_bytes(value)
 
     def _loaded(self, waiting: Chunks, left: pl.DataFrame, turn: Turn, saved: dict[str, Any]) -> pl.DataFrame:
         """Let rows wait while the table is read; give them all when it has been."""

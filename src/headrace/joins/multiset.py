@@ -6,13 +6,18 @@ so that what a pair was worth before and is worth now can be told from one frame
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from headrace.engine.changelog import WEIGHT, weighted
+from headrace.engine.state import record_from_bytes, record_to_bytes
+from headrace.joins.kept_rows import resplit_kept
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.engine.state import Segments
     from headrace.joins.kept_rows import KeptRows
     from headrace.joins.sides import Side
 
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 COUNT, CHANGE, PARTNERS = "#count", "#change", "#partners"
 #: The place of a row among those that were taken from the state; null for a new one.
 TAKEN: Final = "#taken"
+#: The segment that says where the rows of both sides are.
+INDEX: Final = "index"
 
 
 def deltas(side: Side, rows: pl.DataFrame) -> pl.DataFrame:
@@ -89,3 +96,20 @@ def repeated(rows: pl.DataFrame, times: pl.Expr) -> pl.DataFrame:
     places = pl.DataFrame({"place": range(rows.height), "times": counts})
     many = places.filter(pl.col("times") > 0).select(pl.col("place").repeat_by("times").explode())
     return rows[many.get_column("place")]
+
+
+def saved_sides(state: Segments) -> dict[str, Any]:
+    """Tell where the rows of both sides are; nothing at the beginning."""
+    value = state.get(INDEX)
+    return {} if value is None else record_from_bytes(value)
+
+
+def resplit_sides(old: Sequence[Segments], new: Sequence[Segments], sides: Sequence[Side]) -> None:
+    """Spread the rows of both sides of a join of tables over other key groups."""
+    known = [saved_sides(state) for state in old]
+    records = {
+        side.name: resplit_kept(old, new, side.name, side.keys, [saved.get(side.name) for saved in known])
+        for side in sides
+    }
+    for number, state in enumerate(new):
+        state.put(INDEX, record_to_bytes({name: each[number] for name, each in records.items()}))

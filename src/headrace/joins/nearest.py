@@ -8,25 +8,38 @@ nearer row comes or the nearest one goes, the old pair is taken back.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import polars as pl
 
 from headrace.engine.changelog import WEIGHT, net, unweighted
 from headrace.engine.operator import IS_RETRACTION, Outcome
-from headrace.engine.state import record_from_bytes, record_to_bytes
+from headrace.engine.state import record_to_bytes
 from headrace.joins.kept_rows import KeptRows, key_numbers
-from headrace.joins.multiset import CHANGE, COUNT, PARTNERS, TAKEN, deltas, keep, kept_form, merged
+from headrace.joins.multiset import (
+    CHANGE,
+    COUNT,
+    INDEX,
+    PARTNERS,
+    TAKEN,
+    deltas,
+    keep,
+    kept_form,
+    merged,
+    resplit_sides,
+    saved_sides,
+)
 from headrace.joins.sides import LEFT_PLACE, JoinColumns
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine.operator import Turn
     from headrace.engine.state import Segments
 
 #: left op right
 Comparison: TypeAlias = Literal["<", "<=", ">", ">="]
 COMPARISONS: Final = ("<", "<=", ">", ">=")
-_INDEX: Final = "index"
 _KEY, _LEFT, _RIGHT = "#key", "#left_value", "#right_value"
 
 
@@ -58,8 +71,7 @@ class NearestJoin:
         if all(each.rows.is_empty() for each in turn.inputs):
             return Outcome()
         spec = self.columns
-        value = state.get(_INDEX)
-        saved: dict[str, Any] = {} if value is None else record_from_bytes(value)
+        saved = saved_sides(state)
         stores = [KeptRows(state, side.name, side.keys, saved.get(side.name)) for side in (spec.left, spec.right)]
         changes = [deltas(side, each.rows) for side, each in zip((spec.left, spec.right), turn.inputs, strict=True)]
         frames = [(changes[0], spec.left.keys), (changes[1], spec.right.keys)]
@@ -69,7 +81,7 @@ class NearestJoin:
         after = self._given(left, right, pl.col(COUNT) + pl.col(CHANGE))
         for store, kept, rows in zip(stores, held, (left, right), strict=True):
             keep(store, kept, rows)
-        state.put(_INDEX, record_to_bytes({"left": stores[0].record(), "right": stores[1].record()}))
+        state.put(INDEX, record_to_bytes({"left": stores[0].record(), "right": stores[1].record()}))
         found = net(unweighted(pl.concat([before, after])))
         return Outcome(rows=found if found.height else None, keys=sum(store.rows for store in stores))
 
@@ -95,6 +107,10 @@ class NearestJoin:
             alone = lefts.join(pairs, on=LEFT_PLACE, how="anti", maintain_order="left")
             parts.append(spec.padded_left(alone).with_columns(alone.get_column(WEIGHT)))
         return pl.concat(parts)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the rows of both sides over other key groups."""
+        resplit_sides(old, new, (self.columns.left, self.columns.right))
 
     def _pairs(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
         """Find the nearest right row of each left row that has one."""

@@ -47,12 +47,14 @@ class Prepared:
         left: The left input, keyed.
         right: The right input, keyed.
         on: The key in the user's words.
+        result_keys: The columns of a joined row that name its key group.
     """
 
     columns: JoinColumns
     left: plan.Node
     right: plan.Node
     on: str
+    result_keys: tuple[str, ...]
 
     def stream(
         self,
@@ -86,6 +88,7 @@ class Prepared:
             schema=operator.schema(self.left.schema),
             gives_updates=gives_updates,
             takes_updates=takes_updates,
+            result_keys=self.result_keys,
         )
         return replace(like, node=node)
 
@@ -98,7 +101,8 @@ class _Key:
         number: Its place among the pairs.
         left: The left column.
         right: The right column.
-        kind: The type that both are compared in. Floating-point numbers are compared by the text of their value.
+        kind: The type that both are compared in. Floating-point numbers and decimals are compared by the text of their
+            value, of which there is one only.
     """
 
     number: int
@@ -117,10 +121,19 @@ class _Key:
 
     def made(self, name: str, own: pl.DataType) -> pl.Expr | None:
         """How the values of a column are brought to that type; None where they have it."""
+        column = pl.col(name)
         if self.kind.is_float():
-            # Adding 0 makes -0.0 and 0.0 one number.
-            return (pl.col(name).cast(pl.Float64) + 0.0).cast(pl.String)
-        return None if own == self.kind else pl.col(name).cast(self.kind)
+            # -0.0 and 0.0 are one number with two texts.
+            number = column.cast(pl.Float64)
+            return pl.when(number == 0).then(0.0).otherwise(number).cast(pl.String)
+        if isinstance(own, pl.Decimal) and own.scale:
+            return column.cast(pl.String).str.strip_chars_end("0").str.strip_chars_end(".")
+        return None if own == self.kind else column.cast(self.kind)
+
+    def name_of(self, side: str, stream: Stream) -> str:
+        """The column of a side that is compared: its own, or the hidden one."""
+        name = self.of(side)
+        return name if self.made(name, stream.schema[name]) is None else self.hidden
 
 
 def prepare(
@@ -135,6 +148,7 @@ def prepare(
     later_time: bool = True,
     made: Sequence[str] = (),
     route: Sequence[str] | None = None,
+    broadcast: bool = False,
 ) -> Prepared:
     """Check what is to be joined, and name the columns.
 
@@ -149,7 +163,13 @@ def prepare(
         later_time: Whether a joined row has the later of both times.
         made: Columns that the join makes itself.
         route: The right key columns that decide where rows meet, if not all do.
+        broadcast: Whether left rows stay on the key group of their own key, and all key groups get all right rows.
     """
+    if broadcast and not left.keys:
+        raise PlanError(
+            "a join with broadcast of a stream without a key",
+            hint="Say key_by(...) before it: rows stay on the key group of that key. Or leave broadcast= out.",
+        )
     if how not in HOWS:
         raise PlanError(f"how={how!r}", hint=f"Say one of {', '.join(HOWS)}.")
     for stream in (left, right):
@@ -174,11 +194,13 @@ def prepare(
         _check_where(where, spec, left.schema, right.schema)
     if how in ("semi", "anti"):
         spec = _without_unread(spec)
+    routed = [key for key in keys if route is None or key.right in route]
     return Prepared(
         spec,
-        _keyed(left, keys, "left", route),
-        _keyed(right, keys, "right", route),
+        _keyed(left, keys, "left", left.keys if broadcast else [key.name_of("left", left) for key in routed]),
+        _keyed(right, keys, "right", [key.name_of("right", right) for key in routed], everywhere=broadcast),
         ", ".join(key.left if key.left == key.right else f"{key.left} = {key.right}" for key in keys),
+        tuple(left.keys) if broadcast else named.result_keys(routed),
     )
 
 
@@ -206,6 +228,13 @@ class _Named:
         if self._how not in ("semi", "anti"):
             found |= {inside: self._right[name] for name, inside in self._right_names.items()}
         return pl.Schema({name: kind for name, kind in found.items() if not name.startswith("#")})
+
+    def result_keys(self, keys: Sequence[_Key]) -> tuple[str, ...]:
+        """The columns of a joined row that name its key: of both sides where either may be null."""
+        found = [key.left for key in keys]
+        if self._how in ("right", "full"):
+            found += [self._right_names[key.right] for key in keys if key.right in self._right_names]
+        return tuple(dict.fromkeys(found))
 
     def _named_right(self, keys: Sequence[_Key], suffix: str, own: set[str]) -> dict[str, str]:
         """Give the columns of the right side names that the left side does not have."""
@@ -293,6 +322,8 @@ def _common(one: pl.DataType, two: pl.DataType) -> pl.DataType | None:
     """Tell the type in which keys of two types are compared; None where they cannot be."""
     if one.is_integer() and two.is_integer():
         return one if one == two else _wider(one, two)
+    if _is_exact(one) and _is_exact(two):
+        return pl.String()
     if one.is_numeric() and two.is_numeric():
         return pl.Float64()
     if _is_text(one) and _is_text(two):
@@ -303,14 +334,21 @@ def _common(one: pl.DataType, two: pl.DataType) -> pl.DataType | None:
 def _wider(one: pl.DataType, two: pl.DataType) -> pl.DataType:
     frames = [pl.Schema({"key": kind}).to_frame() for kind in (one, two)]
     found = pl.concat(frames, how="vertical_relaxed").schema["key"]
-    return found if found.is_integer() else pl.Int64()
+    # No key has 128 bits: what only these can hold is compared by its text.
+    return found if found.is_integer() and found not in (pl.Int128, pl.UInt128) else pl.String()
+
+
+def _is_exact(kind: pl.DataType) -> bool:
+    return kind.is_integer() or kind.is_decimal()
 
 
 def _is_text(kind: pl.DataType) -> bool:
     return kind in (pl.String, pl.Categorical) or isinstance(kind, pl.Enum)
 
 
-def _keyed(stream: Stream, keys: Sequence[_Key], side: str, route: Sequence[str] | None) -> plan.Node:
+def _keyed(
+    stream: Stream, keys: Sequence[_Key], side: str, route: Sequence[str], *, everywhere: bool = False
+) -> plan.Node:
     """Key a side by what is compared, with null as a key like others."""
     made = {}
     for key in keys:
@@ -318,14 +356,12 @@ def _keyed(stream: Stream, keys: Sequence[_Key], side: str, route: Sequence[str]
         expression = key.made(name, stream.schema[name])
         if expression is not None:
             made[key.hidden] = expression
-    routed = [key for key in keys if route is None or key.right in route]
-    names = tuple(key.hidden if key.hidden in made else key.of(side) for key in routed)
     node, schema = stream.node, stream.schema
     if made:
         step = _KeyColumns(tuple(made.items()))
         schema = step.apply(schema.to_frame()).schema
         node = plan.Stateless(input=node, step=step, schema=schema)
-    return plan.KeyBy(input=node, schema=schema, keys=names, null_keys=True)
+    return plan.KeyBy(input=node, schema=schema, keys=tuple(route), null_keys=True, everywhere=everywhere)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,9 @@ LEFT_PLACE, RIGHT_PLACE = "#left", "#right"
 LATE_SIDE, LATE_REASON = "join_side", "late_reason"
 
 _NO_TIME: Final = "event_time is null"
+#: So many pairs of equal keys are made at a time; those that fail the further conditions are then gone.
+PAIRS_AT_ONCE: Final = 2_000_000
+_PARTNERS: Final = "#partners_of_key"
 
 
 @dataclass(frozen=True)
@@ -137,20 +140,50 @@ class JoinColumns:
             right: Rows of the right side.
             near: What else holds for a pair, over the columns of both.
         """
-        if not self.left.keys:
-            found = left.join(right, how="cross", maintain_order="left_right")
-        else:
-            found = left.join(
-                right,
-                left_on=self.left.keys,
-                right_on=self.right.keys,
-                how="inner",
-                nulls_equal=self.null_safe,
-                coalesce=False,
-                maintain_order="left_right",
-            )
         conditions = [*near, *([] if self.where is None else [self.where])]
-        return found.filter(*conditions) if conditions else found
+        if not conditions:
+            return self._equal_keys(left, right)
+        return pl.concat([self._equal_keys(part, right).filter(*conditions) for part in self._parts(left, right)])
+
+    def partners_by_key(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.Series | None:
+        """Count for each left row the right rows with its key; None where there are few rows altogether."""
+        if left.height * right.height <= PAIRS_AT_ONCE:
+            return None
+        if not self.left.keys:
+            return pl.select(pl.repeat(right.height, left.height, dtype=pl.Int64).alias(_PARTNERS)).to_series()
+        counts = right.group_by(self.right.keys).agg(pl.len().cast(pl.Int64).alias(_PARTNERS))
+        beside = left.select(self.left.keys).join(
+            counts,
+            left_on=self.left.keys,
+            right_on=self.right.keys,
+            how="left",
+            nulls_equal=self.null_safe,
+            maintain_order="left",
+        )
+        return beside.get_column(_PARTNERS).fill_null(0)
+
+    def _parts(self, left: pl.DataFrame, right: pl.DataFrame) -> list[pl.DataFrame]:
+        """Cut left rows so that not too many pairs are made at a time, whatever their keys are."""
+        partners = self.partners_by_key(left, right)
+        if partners is None or partners.sum() <= PAIRS_AT_ONCE:
+            return [left]
+        numbers = partners.cum_sum() // PAIRS_AT_ONCE
+        return left.with_columns(numbers.alias(_PARTNERS)).partition_by(
+            _PARTNERS, include_key=False, maintain_order=True
+        )
+
+    def _equal_keys(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+        if not self.left.keys:
+            return left.join(right, how="cross", maintain_order="left_right")
+        return left.join(
+            right,
+            left_on=self.left.keys,
+            right_on=self.right.keys,
+            how="inner",
+            nulls_equal=self.null_safe,
+            coalesce=False,
+            maintain_order="left_right",
+        )
 
     def matched(self, pairs: pl.DataFrame) -> pl.DataFrame:
         """Give the joined rows of pairs."""

@@ -9,22 +9,35 @@ when it has none any more, and taken back when it gets one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from headrace.engine.changelog import WEIGHT, net, unweighted
 from headrace.engine.operator import IS_RETRACTION, Outcome
-from headrace.engine.state import record_from_bytes, record_to_bytes
+from headrace.engine.state import record_to_bytes
 from headrace.joins.kept_rows import KeptRows
-from headrace.joins.multiset import CHANGE, COUNT, PARTNERS, TAKEN, deltas, keep, kept_form, merged
+from headrace.joins.multiset import (
+    CHANGE,
+    COUNT,
+    INDEX,
+    PARTNERS,
+    TAKEN,
+    deltas,
+    keep,
+    kept_form,
+    merged,
+    resplit_sides,
+    saved_sides,
+)
 from headrace.joins.sides import LEFT_PLACE, RIGHT_PLACE, JoinColumns, Side
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine.operator import Turn
     from headrace.engine.state import Segments
 
-_INDEX: Final = "index"
 _LEFT = (COUNT, CHANGE)
 _RIGHT = ("#right_count", "#right_change")
 
@@ -49,8 +62,7 @@ class TableJoin:
         if all(each.rows.is_empty() for each in turn.inputs):
             return Outcome()
         spec = self.columns
-        value = state.get(_INDEX)
-        saved: dict[str, Any] = {} if value is None else record_from_bytes(value)
+        saved = saved_sides(state)
         stores = [KeptRows(state, side.name, side.keys, saved.get(side.name)) for side in (spec.left, spec.right)]
         changes = [deltas(side, each.rows) for side, each in zip((spec.left, spec.right), turn.inputs, strict=True)]
         frames = [(changes[0], spec.left.keys), (changes[1], spec.right.keys)]
@@ -75,7 +87,7 @@ class TableJoin:
         for store, kept, rows, counts in zip(stores, held, (left, right), partners, strict=True):
             keep(store, kept, rows, counts)
         saved = {"left": stores[0].record(), "right": stores[1].record()}
-        state.put(_INDEX, record_to_bytes(saved))
+        state.put(INDEX, record_to_bytes(saved))
         filled = [part for part in parts if part.height]
         found = net(pl.concat(filled)) if filled else None
         return Outcome(
@@ -90,6 +102,10 @@ class TableJoin:
     def fingerprint(self) -> dict[str, str]:
         """Name what the kept rows depend on."""
         return {"operator": "table join", **self.columns.fingerprint()}
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the rows of both sides over other key groups."""
+        resplit_sides(old, new, (self.columns.left, self.columns.right))
 
     def _pairs(self, left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
         """Find the pairs in which a side has changed."""

@@ -18,13 +18,15 @@ import polars as pl
 from headrace.engine.frames import stacked
 from headrace.engine.operator import Outcome
 from headrace.engine.state import record_from_bytes, record_to_bytes
-from headrace.joins.kept_rows import KeptRows, key_numbers
+from headrace.joins.kept_rows import KeptRows, key_numbers, resplit_kept
 from headrace.joins.numbers import NUMBERED, number_results
 from headrace.joins.sides import LEFT_TIME, RIGHT_TIME, JoinColumns, arrived, later_by
 from headrace.time.duration import text as duration_text
 from headrace.time.instants import BEGINNING, END
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine.operator import Turn
     from headrace.engine.state import Segments
 
@@ -64,8 +66,7 @@ class TemporalJoin:
         spec = self.columns
         rows = arrived(spec.left, turn.inputs[0].rows, before, reason=reason)
         versions = arrived(spec.right, turn.inputs[1].rows, BEGINNING, reason=reason)
-        value = state.get(_INDEX)
-        saved: dict[str, Any] = {"next": 0, "order": 0} if value is None else record_from_bytes(value)
+        saved = _load(state)
         left = KeptRows(state, "left", self._routed(spec.left.keys), saved.get("left"))
         right = KeptRows(state, "right", self._routed(spec.right.keys), saved.get("right"))
         due = self._due(left, rows.rows, watermark)
@@ -90,6 +91,21 @@ class TemporalJoin:
         """Name what the kept rows depend on."""
         told = {"routed": str(self.routed), "grace": str(self.grace), "tolerance": str(self.tolerance)}
         return {"operator": "temporal join", **self.columns.fingerprint(), **told}
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the rows that wait, and the versions, over other key groups."""
+        known = [_load(state) for state in old]
+        sides: dict[str, list[list[Any]]] = {
+            side.name: resplit_kept(
+                old, new, side.name, self._routed(side.keys), [saved.get(side.name) for saved in known]
+            )
+            for side in (self.columns.left, self.columns.right)
+        }
+        # A key comes from one key group, so its versions keep their order; later ones come behind all of them.
+        counters = {name: max(saved[name] for saved in known) for name in ("next", "order")}
+        for number, state in enumerate(new):
+            own = {name: records[number] for name, records in sides.items()}
+            state.put(_INDEX, record_to_bytes({**own, **counters}))
 
     def _routed(self, keys: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(keys[place] for place in self.routed)
@@ -192,6 +208,11 @@ class TemporalJoin:
                 conditions.append(pl.col(one).eq_missing(pl.col(two)) if spec.null_safe else pl.col(one) == pl.col(two))
         conditions += [] if spec.where is None else [spec.where]
         return found.filter(*conditions).sort(_FOUND)
+
+
+def _load(state: Segments) -> dict[str, Any]:
+    value = state.get(_INDEX)
+    return {"next": 0, "order": 0} if value is None else record_from_bytes(value)
 
 
 #: A retention is never longer.

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from headrace.engine.keyed_state import KeyedTable, TableIndex
+from headrace.engine.resplit import resplit_table
 from headrace.engine.row_pages import Layouts
 from headrace.time.instants import BEGINNING
 
@@ -168,3 +169,32 @@ class TimeSlices:
             name = f"{self._name}/{number}"
             self._tables[number] = KeyedTable(self._segments, name, self._keys, self._layouts, self._held[number].table)
         return self._tables[number]
+
+
+def resplit_slices(
+    old: Sequence[Segments], new: Sequence[Segments], name: str, keys: Sequence[str], saved: Sequence[list[Any] | None]
+) -> list[list[Any]]:
+    """Spread the rows of one side over other key groups, each slice by itself.
+
+    Args:
+        old: The segments of the key groups as they are.
+        new: Those that shall be.
+        name: What the names of the segments begin with.
+        keys: The key columns, which also name the key group.
+        saved: What `record` gave on the old key groups.
+
+    Returns:
+        The records of the new ones.
+    """
+    before = [{int(each[0]): each[1:] for each in record or ()} for record in saved]
+    after: list[list[Any]] = [[] for _ in new]
+    for number in sorted({number for slices in before for number in slices}):
+        indexes = [TableIndex.of(slices[number][0] if number in slices else None) for slices in before]
+        # What a slice of several key groups reaches over holds for each of its parts.
+        low = min(slices[number][1] for slices in before if number in slices)
+        high = max(slices[number][2] for slices in before if number in slices)
+        tables = resplit_table(old, new, f"{name}/{number}", keys, indexes, layouts=f"{name}/layouts")
+        for record, table in zip(after, tables, strict=True):
+            if table.rows:
+                record.append([number, table.record(), low, high])
+    return after

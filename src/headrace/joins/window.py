@@ -15,13 +15,15 @@ import polars as pl
 from headrace.engine.frames import stacked
 from headrace.engine.operator import EVENT_TIME, WINDOW_END, WINDOW_START, Outcome
 from headrace.engine.state import record_from_bytes, record_to_bytes
-from headrace.joins.chunks import Chunks, Stretch
+from headrace.joins.chunks import Chunks, Stretch, resplit_chunks
 from headrace.joins.numbers import NUMBERED, number_results
 from headrace.joins.sides import LEFT_PLACE, RIGHT_PLACE, JoinColumns, Side, arrived, late_rows, later_by
 from headrace.time.instants import BEGINNING, INSTANT
 from headrace.windows.assigners import Aligned, Assigner, Cumulative, SameWindow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine.operator import InputTurn, Turn
     from headrace.engine.state import Segments
 
@@ -52,8 +54,7 @@ class WindowJoin:
     def turn(self, state: Segments, turn: Turn) -> Outcome:
         """Keep the rows that came, then join the windows that the watermark has passed."""
         before, watermark = (later_by(mark, self.grace) for mark in (turn.watermark_before, turn.watermark))
-        value = state.get(_INDEX)
-        saved: dict[str, Any] = {"next": 0} if value is None else record_from_bytes(value)
+        saved = _load(state)
         late: list[pl.DataFrame] = []
         dismissed: list[pl.DataFrame] = []
         held = []
@@ -89,6 +90,18 @@ class WindowJoin:
         """Name what the kept rows depend on."""
         told = {"windows": self.windows.describe(), "grace": str(self.grace)}
         return {"operator": "window join", **self.columns.fingerprint(), **told}
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the rows of open windows over other key groups."""
+        known = [_load(state) for state in old]
+        sides: dict[str, list[list[Any]]] = {
+            side.name: resplit_chunks(old, new, side.name, side.keys, [saved.get(side.name) for saved in known])
+            for side in (self.columns.left, self.columns.right)
+        }
+        following = max(saved["next"] for saved in known)
+        for number, state in enumerate(new):
+            own = {name: records[number] for name, records in sides.items()}
+            state.put(_INDEX, record_to_bytes({**own, "next": following}))
 
     def _keep(
         self,
@@ -166,6 +179,11 @@ class WindowJoin:
             return chunks.of([window])
         start, end = window
         return chunks.of(sorted(each for each in chunks.stretches if start <= each[0] < end))
+
+
+def _load(state: Segments) -> dict[str, Any]:
+    value = state.get(_INDEX)
+    return {"next": 0} if value is None else record_from_bytes(value)
 
 
 def _given(spec: JoinColumns, left: pl.DataFrame, right: pl.DataFrame, pairs: pl.DataFrame) -> list[pl.DataFrame]:

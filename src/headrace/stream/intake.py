@@ -182,7 +182,7 @@ def take_in(
     feed = pipeline.entries_of(entry.stage).index(number)
     return Intake(
         tuple(Seen(feed, partition, observation) for partition, observation in timed.observations.items()),
-        split_by_group(keyed, into.keys, groups),
+        into.spread(keyed, groups),
         split_by_group(partials, into.keys, groups) if partials is not None else {},
         stacked(refused),
         entry.stage,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from headrace.engine.operator import PANE_INDEX
 from headrace.errors import PlanError
 from headrace.stream import plan
 from headrace.stream.columns import operator_columns, source_columns
@@ -275,11 +276,12 @@ def _assembled(ways: Iterable[_Way]) -> Pipeline:
             numbers[way.draft],
             way.steps,
             way.schema,
-            way.draft.node.inputs[0].keys if way.fold is None else way.fold.keys,
+            _result_keys(way.draft.node) if way.fold is None else way.fold.keys,
             way.fold,
             way.last_steps,
             way.part,
             way.updating,
+            _is_unnumbered(way.draft.node, way.schema),
         )
         for way in ways
     ]
@@ -296,7 +298,15 @@ def _gather(draft: _Draft, drafts: dict[_Draft, None]) -> None:
 
 
 def _stage(draft: _Draft) -> Stage:
-    inputs = tuple(StageInput(part.keys, part.schema, null_keys=part.null_keys) for part in draft.node.inputs)
+    inputs = tuple(
+        StageInput(
+            part.keys,
+            part.schema,
+            null_keys=part.null_keys,
+            everywhere=isinstance(part, plan.KeyBy) and part.everywhere,
+        )
+        for part in draft.node.inputs
+    )
     return Stage(
         draft.node.described,
         draft.step,
@@ -306,6 +316,16 @@ def _stage(draft: _Draft) -> Stage:
         draft.node.window_text,
         draft.fires_again and isinstance(draft.node, plan.Aggregated),
     )
+
+
+def _result_keys(node: plan.Node) -> tuple[str, ...]:
+    own = node.result_keys if isinstance(node, plan.Combined) else None
+    return node.inputs[0].keys if own is None else own
+
+
+def _is_unnumbered(node: plan.Node, results: pl.Schema) -> bool:
+    """Tell whether results have lost the numbers that a join gave them."""
+    return isinstance(node, plan.Combined) and PANE_INDEX in node.schema and PANE_INDEX not in results
 
 
 def _pruned(pipeline: Pipeline) -> Pipeline:

@@ -239,9 +239,11 @@ class KeyBy(Single):
 
     Args:
         null_keys: Whether null is a key like others, as in GROUP BY; otherwise such rows are dismissed.
+        everywhere: Whether every key group gets all rows, whatever their key is.
     """
 
     null_keys: bool = False
+    everywhere: bool = False
 
     @property
     def text(self) -> str:
@@ -545,6 +547,7 @@ class Combined(Stateful):
         make: Makes the operator from the key columns and the columns of each input.
         gives_updates: Whether its results may be taken back, by rows with `is_retraction`.
         takes_updates: Whether it understands rows that take back earlier ones.
+        result_keys: The columns of its results that name a key group, if these are not the key of the first input.
     """
 
     parts: tuple[Node, ...]
@@ -553,6 +556,7 @@ class Combined(Stateful):
     make: Callable[[tuple[tuple[str, ...], ...], tuple[pl.Schema, ...]], Operator]
     gives_updates: bool = False
     takes_updates: bool = False
+    result_keys: tuple[str, ...] | None = None
 
     @property
     def inputs(self) -> tuple[Node, ...]:

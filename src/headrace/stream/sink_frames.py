@@ -68,7 +68,8 @@ def keyed_results(job: Job, way: ResultEdge, frame: pl.DataFrame, *, batch: str 
     table = _table(job, way)
     # Results of several steps in one output may be alike in key and window.
     name = f"{table}#{way.part}" if way.part else table
-    return frame.with_columns(idempotency_keys(frame, way.keys, name, batch=batch if way.updating else ""))
+    told_by_batch = way.updating or way.unnumbered
+    return frame.with_columns(idempotency_keys(frame, way.keys, name, batch=batch if told_by_batch else ""))
 
 
 def _table(job: Job, way: ResultEdge) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.engine.group import Arrivals, Departures, Group, Seen
-from headrace.engine.keygroups import split_by_group
 from headrace.stream.handover import HandedOver, hand_over
 from headrace.stream.intake import feed_of_edge, timekeeping
 
@@ -118,4 +117,4 @@ class StageRunner:
         if rows is None:
             return {}
         into = self._pipeline.stages[edge.target].inputs[edge.input]
-        return split_by_group(rows.select(list(into.schema)), into.keys, self._groups)
+        return into.spread(rows.select(list(into.schema)), self._groups)

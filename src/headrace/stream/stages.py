@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from headrace.engine.keygroups import split_by_group
 from headrace.stream.relay import RelayOperator
 from headrace.stream.steps import apply_steps, fitted
 from headrace.time.strategies import ascending
@@ -68,11 +69,19 @@ class StageInput:
         keys: Their key columns.
         schema: Their columns.
         null_keys: Whether null is a key like others; otherwise rows without a key are dismissed.
+        everywhere: Whether every key group gets all rows.
     """
 
     keys: tuple[str, ...]
     schema: pl.Schema
     null_keys: bool = False
+    everywhere: bool = False
+
+    def spread(self, rows: pl.DataFrame, groups: int) -> dict[int, pl.DataFrame]:
+        """Sort rows to key groups; groups without rows are absent."""
+        if not self.everywhere:
+            return split_by_group(rows, self.keys, groups)
+        return dict.fromkeys(range(groups), rows) if rows.height else {}
 
 
 @dataclass(frozen=True)
@@ -139,6 +148,7 @@ class ResultEdge:
         last_steps: The stateless steps after the merge of the fold.
         part: Tells the stages apart that give results to one output; empty where there is one.
         updating: Whether results may be taken back, by later ones with `is_retraction`.
+        unnumbered: Whether results of one key and time are told apart by nothing that they carry.
     """
 
     name: str
@@ -150,6 +160,7 @@ class ResultEdge:
     last_steps: tuple[Step, ...] = ()
     part: str = ""
     updating: bool = False
+    unnumbered: bool = False
 
     @property
     def after_key(self) -> tuple[Step, ...]:

@@ -397,6 +397,7 @@ class Stream:
         revise: bool = False,
         null_safe: bool = False,
         suffix: str = "",
+        broadcast: bool = False,
     ) -> Stream:
         """Join with another stream, or with a table. See docs/joins.md.
 
@@ -419,6 +420,8 @@ class Stream:
             revise: Whether results follow later changes of the table, instead of staying as they were given.
             null_safe: Whether null is equal to null in keys.
             suffix: What the names of right columns get that the left side has, too.
+            broadcast: Whether every key group keeps the whole table, and rows stay where their own key is: for a small
+                table that many rows meet by few keys.
 
         >>> from headrace.time import bounded
         >>> scans = Stream.rows("scans", {"parcel": pl.String, "depot": pl.String}).watermark(bounded("1s"))
@@ -442,6 +445,7 @@ class Stream:
             revise=revise,
             null_safe=null_safe,
             suffix=suffix,
+            broadcast=broadcast,
         )
 
     def join_asof(

@@ -15,11 +15,13 @@ import polars as pl
 from headrace.engine import MemorySegments, Outcome
 from headrace.engine.changelog import changes
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, Turn
-from headrace.tables.held import Held, of_keys
+from headrace.tables.held import Held, of_keys, resplit_held
 from headrace.tables.over import OverOperator
 from headrace.time.instants import END, INSTANT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine import Segments
     from headrace.tables.frames import Frame, OverFunction
 
@@ -94,6 +96,14 @@ class OrderedOverOperator:
         old, new = (self._computed(of_keys(rows, fresh, touched)) for rows in (before, after))
         found = changes(old, new)
         return Outcome(rows=found if found.height else None, keys=held.rows)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the partitions over other key groups."""
+        keys = self.keys or (_ONE,)
+        counted = max(Held.of(state, keys).beside.get("arrived", 0) for state in old)
+        for held in resplit_held(old, new, keys, self.keys):
+            held.beside["arrived"] = counted
+            held.save()
 
     @property
     def _over(self) -> OverOperator:

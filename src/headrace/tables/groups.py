@@ -18,12 +18,14 @@ import polars as pl
 
 from headrace.engine.changelog import marked, sign
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, Outcome
-from headrace.tables.held import Held, not_of_keys, of_keys
+from headrace.tables.held import Held, not_of_keys, of_keys, resplit_held
 from headrace.time.duration import text
 from headrace.time.instants import INSTANT
 from headrace.windows.fold import Fold
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine import Segments, Turn
     from headrace.windows.aggregates import Aggregate
 
@@ -112,6 +114,11 @@ class GroupOperator:
                 self._keep(held, taken, turn.watermark)
             held.save()
         return Outcome(rows=found, keys=held.rows)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the groups over other key groups."""
+        for held in resplit_held(old, new, self._own_keys, self.keys):
+            held.save()
 
     def _with_key(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows if self.keys else rows.with_columns(pl.lit(0, dtype=pl.Int8).alias(_ALL))

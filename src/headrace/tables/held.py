@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
+from headrace.engine.resplit import resplit_table
 from headrace.engine.row_pages import Layouts
 from headrace.engine.state import record_from_bytes, record_to_bytes
 from headrace.time.instants import BEGINNING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import polars as pl
 
@@ -105,6 +106,28 @@ class Held:
     def save(self) -> None:
         """Save where the rows are."""
         self.state.put(_INDEX, record_to_bytes({**self.beside, _ROWS: self.index.record()}))
+
+
+def resplit_held(
+    old: Sequence[Segments],
+    new: Sequence[Segments],
+    keys: Sequence[str],
+    route: Sequence[str],
+    *,
+    change: Callable[[int, pl.DataFrame], pl.DataFrame] | None = None,
+) -> list[Held]:
+    """Spread what an operator keeps over other key groups; the caller adds the small values, and saves.
+
+    Args:
+        old: The segments of the key groups as they are.
+        new: Those that shall be.
+        keys: The columns that rows are found by.
+        route: The columns that name the key group of a row.
+        change: Changes the rows of an old key group, given its number.
+    """
+    before = [Held.of(state, keys) for state in old]
+    tables = resplit_table(old, new, _ROWS, keys, [held.index for held in before], route=route, change=change)
+    return [Held(state, tuple(keys), index) for state, index in zip(new, tables, strict=True)]
 
 
 def of_keys(rows: pl.DataFrame, wanted: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:

@@ -16,11 +16,13 @@ import polars as pl
 
 from headrace.engine.changelog import WEIGHT, sign, unweighted
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, Outcome
-from headrace.tables.held import Held
+from headrace.tables.held import Held, resplit_held
 from headrace.time.duration import text
 from headrace.time.instants import INSTANT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine import Segments, Turn
 
 #: What is asked of several tables; `all` keeps copies of a row, the others give each row once.
@@ -91,6 +93,11 @@ class MultisetOperator:
             self._forget(held, turn.watermark)
         held.save()
         return Outcome(rows=found if found is not None and found.height else None, keys=held.rows)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the rows over other key groups."""
+        for held in resplit_held(old, new, self.keys, self.keys):
+            held.save()
 
     def _signed(self, rows: pl.DataFrame, side: int) -> pl.DataFrame:
         weight = sign() if IS_RETRACTION in rows.columns else pl.lit(1, dtype=pl.Int64)

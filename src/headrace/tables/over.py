@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from headrace.engine.operator import EVENT_TIME, Outcome
+from headrace.engine.resplit import resplit_frames
 from headrace.engine.state import frame_from_bytes, frame_to_bytes
 from headrace.tables.frames import Edge, Neighbour, Numbered
 from headrace.tables.framing import Spans, cumulated, folded
-from headrace.tables.held import Held
+from headrace.tables.held import Held, resplit_held
 from headrace.time.instants import END, INSTANT
 from headrace.windows.aggregates import Aggregate
 from headrace.windows.fold import Fold
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine import Segments, Turn
     from headrace.tables.frames import Frame, OverFunction
 
@@ -126,6 +129,16 @@ class OverOperator:
             found = self._pass(held, rows, turn, ended=ended)
             held.save()
         return Outcome(rows=found, late=late, dismissed=timeless, keys=held.rows)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the kept rows, and those that wait, over other key groups."""
+        for held in resplit_held(old, new, self._own_keys, self.keys):
+            held.save()
+        saved = [state.get(_WAITING) for state in old]
+        frames = [None if value is None else frame_from_bytes(value) for value in saved]
+        for state, waiting in zip(new, resplit_frames(frames, self.keys, len(new)), strict=True):
+            if waiting is not None:
+                state.put(_WAITING, frame_to_bytes(waiting))
 
     def _judged(self, turn: Turn) -> tuple[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None]:
         """Split rows into those in time, those behind the watermark, and those without a time."""

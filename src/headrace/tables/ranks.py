@@ -17,10 +17,12 @@ import polars as pl
 
 from headrace.engine.changelog import changes, sign
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, Outcome
-from headrace.tables.held import Held
+from headrace.tables.held import Held, resplit_held
 from headrace.time.duration import text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine import Segments, Turn
 
 #: How equal rows are numbered: each by its own, or all alike, with gaps or without.
@@ -109,6 +111,19 @@ class RankOperator:
             found = self._rank(held, turn.rows, turn.watermark)
         held.save()
         return Outcome(rows=found if found is not None and found.height else None, keys=held.rows)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the rows over other key groups.
+
+        Each key group has counted arrivals for itself. The numbers are made unique, and keep their order in a group.
+        """
+        counted = max(Held.of(state, self.keys).beside.get("arrived", 0) for state in old)
+        renumbered = pl.col(_ARRIVED) * len(old)
+        for held in resplit_held(
+            old, new, self.keys, self.keys, change=lambda number, rows: rows.with_columns(renumbered + number)
+        ):
+            held.beside["arrived"] = counted * len(old)
+            held.save()
 
     def _rank(self, held: Held, rows: pl.DataFrame, watermark: int) -> pl.DataFrame:
         start = held.beside.get("arrived", 0)

@@ -21,12 +21,15 @@ import polars as pl
 from headrace.engine.changelog import changes, marked, newest_rows
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, IS_RETRACTION, Outcome
+from headrace.engine.resplit import resplit_table
 from headrace.engine.row_pages import Layouts
 from headrace.engine.state import record_from_bytes, record_to_bytes
 from headrace.formats.tombstones import IS_DELETE
 from headrace.time.duration import text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine import Segments, Turn
 
 __all__ = ["IS_DELETE", "LatestRowsOperator", "UpsertOperator"]
@@ -86,6 +89,12 @@ class UpsertOperator:
             found = self._replace(state, index, turn)
             index.save(state)
         return Outcome(rows=found, keys=index.rows.rows)
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """Spread the rows over other key groups."""
+        indexes = [_Index.of(state).rows for state in old]
+        for state, rows in zip(new, resplit_table(old, new, _ROWS, self.keys, indexes), strict=True):
+            _Index(rows).save(state)
 
     def _replace(self, state: Segments, index: _Index, turn: Turn) -> pl.DataFrame | None:
         layouts = Layouts(state)
@@ -156,6 +165,9 @@ class LatestRowsOperator:
         rows = turn.rows if IS_RETRACTION in turn.rows.columns else marked(turn.rows, retraction=False)
         last = newest_rows(rows, self.keys)
         return Outcome(rows=last.select(*self.columns, pl.col(IS_RETRACTION).alias(IS_DELETE)))
+
+    def resplit(self, old: Sequence[Segments], new: Sequence[Segments]) -> None:
+        """There is nothing to spread."""
 
 
 @dataclass

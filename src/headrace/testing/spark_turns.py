@@ -21,6 +21,7 @@ import polars as pl
 
 from headrace import errors
 from headrace.engine import MemorySegments, Outcome, Turn
+from headrace.engine.operator import InputTurn
 from headrace.engine.state import frame_from_bytes, frame_to_bytes
 from headrace.spark.session.session import spark_settings, start_session
 from headrace.testing.script import Harness, ScriptError, windows_in
@@ -197,14 +198,25 @@ def _run(spark: SparkSession, home: Path, operators: list[Operator], found: dict
 
 
 def _turn_to_bytes(turn: Turn, event_timers: bool) -> bytes:
-    record = {"watermark": turn.watermark, "now": turn.now, "event_timers": event_timers}
-    return _pack(record, {"rows": turn.rows})
+    inputs = [[each.watermark, each.watermark_before] for each in turn.inputs]
+    record = {
+        "watermark": turn.watermark,
+        "before": turn.watermark_before,
+        "now": turn.now,
+        "event_timers": event_timers,
+        "inputs": inputs,
+    }
+    return _pack(
+        record, {"rows": turn.rows, **{f"input {number}": each.rows for number, each in enumerate(turn.inputs)}}
+    )
 
 
 def turn_from_bytes(body: bytes) -> tuple[Turn, bool]:
     """Read a turn, and whether the watermark may fire windows in it."""
     record, frames = _unpack(body)
-    return Turn(frames["rows"], record["watermark"], record["now"]), record["event_timers"]
+    inputs = tuple(InputTurn(frames[f"input {number}"], *marks) for number, marks in enumerate(record["inputs"]))
+    turn = Turn(frames["rows"], record["watermark"], record["now"], watermark_before=record["before"], inputs=inputs)
+    return turn, record["event_timers"]
 
 
 def played(operator: Operator, segments: Segments, body: bytes) -> bytes:
@@ -220,7 +232,9 @@ def played(operator: Operator, segments: Segments, body: bytes) -> bytes:
     except errors.HeadraceError as problem:
         kind = next(each for each in type(problem).__mro__ if each.__module__ == errors.__name__)
         return _pack({"error": [kind.__name__, problem.message, problem.hint]}, {})
-    return _pack({"windows": windows}, {name: getattr(outcome, name) for name in _PARTS})
+    return _pack(
+        {"windows": windows, "watermark": outcome.watermark}, {name: getattr(outcome, name) for name in _PARTS}
+    )
 
 
 def played_from_bytes(body: bytes) -> Played:
@@ -230,7 +244,8 @@ def played_from_bytes(body: bytes) -> Played:
         kind, message, hint = record["error"]
         return Played(Outcome(), (set(), set()), getattr(errors, kind)(message, hint=hint))
     live, closed = ({(start, end) for start, end in part} for part in record["windows"])
-    outcome = Outcome(rows=frames.get("rows"), late=frames.get("late"), dismissed=frames.get("dismissed"))
+    rows, late, dismissed = (frames.get(name) for name in _PARTS)
+    outcome = Outcome(rows=rows, late=late, dismissed=dismissed, watermark=record["watermark"])
     return Played(outcome, (live, closed))
 
 

@@ -23,7 +23,7 @@ def all_jobs(settings: Settings | None = None) -> dict[str, Job]:
         settings: What jobs are made with that can be set; the defaults without it.
 
     >>> list(all_jobs())
-    ['delay-distribution', 'emergency-stop-pattern', 'emergency-stop-sql', 'final-stop-distribution',
+    ['bunching', 'delay-distribution', 'emergency-stop-pattern', 'emergency-stop-sql', 'final-stop-distribution',
      'flow-direction', 'vehicle-distribution']
 
     Raises:
