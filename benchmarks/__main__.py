@@ -17,6 +17,7 @@ NAMES = (
     "pattern_grid",
     "engine",
     "delivery",
+    "joins",
     "nexmark",
     "yahoo",
     "dashboard",

@@ -57,3 +57,21 @@ def test_the_plain_answer_by_hand() -> None:
     assert answers["chaos-spread", START, START + 2 * SIZE, "1", 1, 0] == 1
     assert answers["chaos-spread", START - SIZE, START + SIZE, "1", 1, 0] == 1
     assert max(answer[2] for answer in answers) <= times[-1] - BOUND
+
+
+def test_the_plain_joins_by_hand() -> None:
+    seconds, delays = [1, 2, 3, 4, 9, 30], [300, -40, 300, -40, -40, 0]
+    events = pl.DataFrame(
+        {
+            "partition": [0] * 6,
+            "event_time": [START + timedelta(seconds=second) for second in seconds],
+            "vehicle_id": ["a", "b", "c", "d", "e", "f"],
+            "line": ["1", "1", "1", "1", "1", "1"],
+            "delay": delays,
+        }
+    )
+    answers = {answer[0]: set() for answer in expected(events)}
+    for name, _, _, who, *_ in expected(events):
+        answers[name].add(who)
+    assert answers["chaos-near"] == {"1 b a", "1 b c", "1 d c", "1 e None"}
+    assert answers["chaos-version"] == {"1 b a", "1 d c", "1 e c"}
