@@ -155,8 +155,8 @@ class Job:
         if taken:
             raise PlanError(
                 f"job {name!r} has the result column {', '.join(taken)}, which every result record has already",
-                hint=f'Leave it out with drop("{taken[0]}"), or rename it before the last step: with_columns(...), then '
-                "select(...) or key_by the new name.",
+                hint=f'Leave it out with drop("{taken[0]}"), or rename it before the last step: with_columns(...), '
+                "then select(...) or key_by the new name.",
             )
         if display is not None:
             display.check(stream.schema, job=name)
