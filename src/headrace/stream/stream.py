@@ -954,7 +954,8 @@ class Stream:
     def previous(self, *, within: str | timedelta | int, **columns: str) -> Stream:
         """Give each row values of the row before it: of the same key, in the order of event time.
 
-        A row goes on when the watermark has passed it, since until then another may come between. The first row of a
+        A row goes on when the watermark has passed it, since until then another may come between; with time by key
+        (`watermark(..., per="key")`) when its key has come to it. The first row of a
         key, and one further than `within` from the row before, has null there. The key stays.
 
         Args:
@@ -987,7 +988,9 @@ class Stream:
         for name, source in columns.items():
             self._known(source, "previous")
             self._refuse_if(name in self.schema, f"previous: column {name!r} is taken", "Give it another name.")
-        operator = PreviousOperator(self.keys, tuple(columns.items()), length)
+        operator = PreviousOperator(
+            self.keys, tuple(columns.items()), length, key_time=key_time_of(self.node, self.keys)
+        )
         told = ", ".join(f"{name}={source}" for name, source in columns.items())
         node = plan.Processed(
             input=self.node,

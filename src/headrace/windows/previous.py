@@ -5,6 +5,9 @@ held until the watermark has passed it; then nothing can come between it and the
 values of that one. Of rows with the same key and time, those with smaller values come first, so the answer depends
 neither on the order of arrival nor on how rows are cut into batches.
 
+With time by key a row goes on when its own key has come to it, which mostly is in the batch that brings it. Rows of the
+same key and time are then in the order of arrival: what has gone on cannot get another row before it any more.
+
 The newest row of each key is remembered for `within` of event time: a row further away than that is no row before. What
 is remembered lies in pages by key (`headrace.engine.keyed_state`): a turn reads and writes the pages of its rows, and
 those in which rows have been too old for some time.
@@ -13,11 +16,12 @@ those in which rows have been too old for some time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from headrace.engine.contents import instants, tables_in
+from headrace.engine.key_clocks import KeyClocks, index_of
 from headrace.engine.keyed_state import KeyedTable, TableIndex, hashes_of
 from headrace.engine.operator import EVENT_TIME, Outcome
 from headrace.engine.resplit import resplit_frames, resplit_table
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.engine import MemorySegments, Segments, Turn
+    from headrace.time.key_time import KeyTime
 
 _INDEX, _WAITING = "index", "waiting"
 _NEWEST = "newest"
@@ -44,6 +49,7 @@ class PreviousOperator:
         keys: The key columns.
         columns: The new columns, and those of the row before that they are taken from.
         within: How far before in event time it may be, in microseconds.
+        key_time: What is promised of the order within a key; None to go by the watermark alone.
 
     >>> from headrace.engine import MemorySegments, Turn
     >>> operator = PreviousOperator(("vehicle",), (("came_from", "cell"),), within=100)
@@ -56,9 +62,21 @@ class PreviousOperator:
     keys: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
     within: int
+    key_time: KeyTime | None = None
 
-    #: What leaves in a turn is older than the turn's watermark, and nothing older will: see `headrace.stream.relay`.
-    in_step = True
+    @property
+    def in_step(self) -> bool:
+        """Whether what leaves in a turn is not older than the watermark before: see `headrace.stream.relay`."""
+        return self.key_time is None
+
+    @property
+    def time_by_key(self) -> bool:
+        """Whether a row can be late that is not behind the watermark."""
+        return self.key_time is not None
+
+    @property
+    def _clocks(self) -> KeyClocks | None:
+        return None if self.key_time is None else KeyClocks(self.keys, self.key_time)
 
     def prepare(self, rows: pl.DataFrame, watermark: int | None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """Rows go to their key group as they are: which one comes before is known only there."""
@@ -72,20 +90,31 @@ class PreviousOperator:
     def fingerprint(self) -> dict[str, str]:
         """Name the key, what is remembered and for how long."""
         told = ", ".join(f"{name}={source}" for name, source in self.columns)
-        return {"operator": "previous", "keys": ",".join(self.keys), "columns": told, "within": text(self.within)}
+        by_key = {} if self.key_time is None else {"time": "by key"}
+        named = {"operator": "previous", "keys": ",".join(self.keys), "columns": told, "within": text(self.within)}
+        return named | by_key
 
     def turn(self, state: Segments, turn: Turn) -> Outcome:
-        """Let the rows go on that the watermark has passed, in their order."""
+        """Let the rows go on that the watermark, or their key, has passed, in their order."""
         index = self._index(state)
-        before, index.watermark = index.watermark, max(index.watermark, turn.watermark)
-        fresh, late, timeless = _judged(turn.rows, before)
+        reached = turn.watermark if self.key_time is None else self.key_time.floor(turn.watermark)
+        before, index.watermark = index.watermark, max(index.watermark, reached)
+        rows, timeless = _timed(turn.rows)
+        marks = None
+        if (clocks := self._clocks) is not None:
+            marks = clocks.advance(state, index.clocks, rows, before=before, watermark=index.watermark)
+        fresh, late = _judged(rows, before if marks is None else marks.before_each(rows))
         waiting = _read(state, _WAITING)
         held = fresh if waiting is None else pl.concat([waiting, fresh], how="diagonal_relaxed")
         ready = held.get_column(EVENT_TIME).to_physical() < index.watermark
+        if marks is not None:
+            of_key = marks.after_each(held)
+            ready |= (held.get_column(EVENT_TIME).to_physical() <= of_key) & (of_key > index.watermark)
         passed = self._pass(state, index, held.filter(ready))
         _write(state, _WAITING, held.filter(~ready))
         index.save(state)
-        return Outcome(rows=passed, late=late, dismissed=timeless, keys=index.newest.rows)
+        watermark = None if marks is None else index.watermark
+        return Outcome(rows=passed, late=late, dismissed=timeless, keys=index.newest.rows, watermark=watermark)
 
     def migrate(self, state: Segments, fingerprint: dict[str, str]) -> bool:
         """Read the newest rows that were kept for another time; what is forgotten already does not come back."""
@@ -100,10 +129,13 @@ class PreviousOperator:
             old, new, _NEWEST, self.keys, [index.newest for index in known], patience=self.within // 2
         )
         waiting = resplit_frames([_read(state, _WAITING) for state in old], self.keys, len(new))
-        for state, newest, mine in zip(new, tables, waiting, strict=True):
+        marks: list[dict[str, Any]] = [{} for _ in new]
+        if (clocks := self._clocks) is not None:
+            marks = clocks.resplit(old, [index.clocks for index in known], new)
+        for state, newest, mine, clock in zip(new, tables, waiting, marks, strict=True):
             if mine is not None:
                 _write(state, _WAITING, mine)
-            _Index(watermark, newest).save(state)
+            _Index(watermark, newest, clock).save(state)
 
     def state_tables(self, state: MemorySegments) -> dict[str, pl.DataFrame]:
         """Show the newest row of each key, and the rows that wait for the watermark."""
@@ -133,7 +165,9 @@ class PreviousOperator:
         )
         known = table.take(hashes_of([told], self.keys), watermark=index.watermark)
         both = told if known is None else pl.concat([known, told], how="diagonal_relaxed")
-        ordered = both.sort(*self.keys, _TIME, *self._names(), maintain_order=True)
+        # With time by key what has gone on is before what comes; otherwise all rows of one time are there together.
+        equal = [] if self.time_by_key else self._names()
+        ordered = both.sort(*self.keys, _TIME, *equal, maintain_order=True)
         same = pl.all_horizontal(pl.col(key) == pl.col(key).shift() for key in self.keys).fill_null(value=False)
         near = same & (pl.col(_TIME) - pl.col(_TIME).shift() <= self.within)
         before = [
@@ -166,7 +200,7 @@ class PreviousOperator:
         if saved is None:
             return _Index()
         record = record_from_bytes(saved)
-        index = _Index(record["watermark"], TableIndex.of(record.get(_NEWEST)))
+        index = _Index(record["watermark"], TableIndex.of(record.get(_NEWEST)), index_of(record))
         if _NEWEST not in record:
             self._convert(state, index, sorted(int(shard) for shard in record["sizes"]))
         return index
@@ -185,13 +219,15 @@ class PreviousOperator:
 
 @dataclass
 class _Index:
-    """How far event time has come, and where the newest rows are."""
+    """How far event time has come, where the newest rows are, and where the marks of keys with time by key."""
 
     watermark: int = BEGINNING
     newest: TableIndex = field(default_factory=TableIndex)
+    clocks: dict[str, Any] = field(default_factory=dict)
 
     def save(self, state: Segments) -> None:
-        state.put(_INDEX, record_to_bytes({"watermark": self.watermark, _NEWEST: self.newest.record()}))
+        record = {"watermark": self.watermark, _NEWEST: self.newest.record(), **index_of(self.clocks)}
+        state.put(_INDEX, record_to_bytes(record))
 
 
 def _read(state: Segments, name: str) -> pl.DataFrame | None:
@@ -206,20 +242,22 @@ def _write(state: Segments, name: str, rows: pl.DataFrame) -> None:
         state.delete(name)
 
 
-def _judged(rows: pl.DataFrame, watermark: int) -> tuple[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None]:
-    """Split rows into those in time, those behind the watermark, and those without a time; mostly all are in time."""
-    times = rows.get_column(EVENT_TIME).to_physical()
-    timeless = late = None
-    if times.null_count():
-        timeless = rows.filter(times.is_null()).with_columns(pl.lit("event_time is null").alias("reason"))
-        rows = rows.filter(times.is_not_null())
-        times = rows.get_column(EVENT_TIME).to_physical()
-    behind = times < watermark
-    if behind.any():
-        mark = pl.lit(watermark, dtype=pl.Int64)
-        late = rows.filter(behind).with_columns(
-            (mark - pl.col(EVENT_TIME).to_physical()).cast(pl.Duration("us")).alias("lateness"),
-            mark.cast(INSTANT).alias("watermark"),
-        )
-        rows = rows.filter(~behind)
-    return rows, late, timeless
+def _timed(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Split off rows without a time; mostly all have one."""
+    timeless = rows.get_column(EVENT_TIME).is_null()
+    if not timeless.any():
+        return rows, None
+    return rows.filter(~timeless), rows.filter(timeless).with_columns(pl.lit("event_time is null").alias("reason"))
+
+
+def _judged(rows: pl.DataFrame, passed: int | pl.Series) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Split rows into those in time and those behind the watermark, or behind the mark of their key."""
+    behind = rows.get_column(EVENT_TIME).to_physical() < passed
+    if not behind.any():
+        return rows, None
+    mark = pl.lit(passed, dtype=pl.Int64)
+    late = rows.with_columns(
+        (mark - pl.col(EVENT_TIME).to_physical()).cast(pl.Duration("us")).alias("lateness"),
+        mark.cast(INSTANT).alias("watermark"),
+    )
+    return rows.filter(~behind), late.filter(behind)
