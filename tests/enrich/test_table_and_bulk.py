@@ -171,6 +171,30 @@ def test_a_refreshed_table_takes_the_place_of_the_old_one() -> None:
     until(lambda: source.look_up(keys).values.item() != "load 1")
 
 
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (None, "it gave a NoneType, not a DataFrame"),
+        (pl.DataFrame({"line": [2**40], "ends": ["far"]}), "InvalidOperationError"),
+    ],
+    ids=["no frame", "a key too large for its type"],
+)
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_table_that_comes_back_unusable_is_loaded_again_later(
+    bad: Any, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    loads: list[int] = []
+
+    def load() -> Any:
+        loads.append(1)
+        return bad if len(loads) == 2 else pl.DataFrame({"line": [1], "ends": [f"load {len(loads)}"]})
+
+    source = table(load, gives={"ends": pl.String}, name="stops", refresh="1ms")
+    keys = pl.DataFrame({"line": [1]}, schema={"line": pl.Int32})
+    until(lambda: source.look_up(keys).values.item() not in ("load 1", "load 2"))
+    assert says in caplog.text
+
+
 def test_a_table_that_cannot_be_loaded_at_all_stops_the_job_with_the_reason() -> None:
     def load() -> pl.DataFrame:
         raise FileNotFoundError("no such feed")

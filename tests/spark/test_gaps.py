@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,17 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from headrace.errors import StateError
 from headrace.kafka import Topics, TopicSpec
 from headrace.kafka.producer import Producer
-from headrace.spark.checkpoint.continuity import accept_loss, check_sources, find_gaps, read_progress, remember_topics
+from headrace.spark.checkpoint.continuity import (
+    BEGINNING,
+    accept_loss,
+    begin_topics,
+    check_sources,
+    find_gaps,
+    read_progress,
+    remember_topics,
+)
+from headrace.spark.checkpoint.moving import batches_before
+from headrace.spark.checkpoint.positions import Position
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,17 +100,33 @@ def test_expired_events_of_a_partition_that_was_added_are_a_loss_that_can_be_acc
     assert find_gaps(checkpoint, log.topics, [topic]) == []
 
 
-def test_expired_events_of_a_topic_that_was_added_are_a_loss_that_can_be_accepted(log: Log, tmp_path: Path) -> None:
+@pytest.mark.parametrize("moved", [False, True], ids=["in Spark's log", "after a move of the state"])
+def test_a_topic_that_was_never_read_has_lost_nothing_and_begins_where_it_is_told(
+    log: Log, tmp_path: Path, *, moved: bool
+) -> None:
     topic, added = log.make(), log.make()
     log.send(added, 0, 9)
     log.expire(added, 0, 4)
     checkpoint = _checkpoint(tmp_path / "checkpoint", {topic: {0: 0}})
-    gaps = find_gaps(checkpoint, log.topics, [topic, added])
-    assert [(gap.topic, gap.wanted, gap.earliest) for gap in gaps] == [(added, 0, 4)]
+    if moved:
+        shutil.rmtree(checkpoint / "spark")
+        beginning = {"offsets": {topic: {"0": 0}}, "now": 5, "steady": 5, "mark": "m", "batches": 3}
+        (checkpoint / BEGINNING).write_text(json.dumps(beginning))
+    assert find_gaps(checkpoint, log.topics, [topic, added]) == []
     progress = read_progress(checkpoint)
     assert progress is not None
-    accept_loss(gaps, progress)
+    begin_topics(progress, {added: {0: 4}})
+    after = read_progress(checkpoint)
+    assert after is not None
+    assert (after.position, after.steady, after.committed) == (
+        Position({topic: {0: 0}, added: {0: 4}}, 5),
+        5,
+        progress.committed,
+    )
     assert find_gaps(checkpoint, log.topics, [topic, added]) == []
+    assert batches_before(checkpoint) == 3 * moved
+    log.expire(added, 0, 6)
+    assert [(gap.wanted, gap.earliest) for gap in find_gaps(checkpoint, log.topics, [topic, added])] == [(4, 6)]
 
 
 def test_a_partition_that_a_renewed_topic_has_more_was_never_read(log: Log, tmp_path: Path) -> None:

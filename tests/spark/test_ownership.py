@@ -13,7 +13,7 @@ from headrace.errors import BrokerError, HeadraceError, StateError
 from headrace.kafka import COMMITS, Consumer, FencedError, Producer, Topics, TopicSpec, commit_spec
 from headrace.spark.output import task_writer as apart
 from headrace.spark.output.delivery import Deliveries, author_name
-from headrace.spark.output.sink import Outgoing
+from headrace.spark.output.sink import Author, Outgoing, make_sink
 from headrace.spark.output.task_writer import Order, bring_out
 from headrace.spark.output.tokens import Token, read_tokens
 from headrace.spark.run.isolation import Attendance
@@ -43,9 +43,9 @@ class Place:
     def query(self, checkpoint: str, *names: str, path: str = "", **options: Any) -> Deliveries:
         stream = Stream.topic("input.owned", VehiclePosition).watermark(bounded("1s")).key_by("line")
         jobs = [Job(name, stream.window(tumbling("5s")).aggregate(n=count())) for name in sorted(names)]
-        settings = {"chosen": None, "apart_rows": None, **options}
+        settings = {"chosen": None, "apart_rows": None, "partitions": 2, **options}
         return Deliveries(
-            self.connection, jobs, token=checkpoint, partitions=2, path=path or f"/checkpoints/{checkpoint}", **settings
+            self.connection, jobs, token=checkpoint, path=path or f"/checkpoints/{checkpoint}", **settings
         )
 
     def write(self, query: Deliveries, batch: int, *values: str, mode: Delivery = "exactly_once") -> None:
@@ -134,6 +134,34 @@ def test_tasks_of_the_one_that_wrote_are_fenced_as_well(place: Place) -> None:
     with pytest.raises(FencedError):
         bring_out(order, "exactly_once", 0, 1, [one], records)
     assert place.seen() == Counter("a")
+
+
+def test_tasks_of_a_query_that_got_more_partitions_are_fenced_as_well(place: Place) -> None:
+    one, _ = place.names
+    place.query("c1", one, apart_rows=0).open()
+    first = place.query("c1", one, apart_rows=0, partitions=5)
+    first.open()
+    order = Order(place.connection, (), first.modes, 0, Slots(4, ()), first.query, "c1", first.run)
+    records = [Outgoing(f"analytics.{one}", [b"a"], [b"a"])]
+    assert bring_out(order, "exactly_once", 4, 0, [one], records)
+    place.query("c2", one, path="/elsewhere", apart_rows=0, take_over=True).open()
+    with pytest.raises(FencedError):
+        bring_out(order, "exactly_once", 4, 1, [one], records)
+    assert place.seen() == Counter("a")
+
+
+def test_a_job_that_catches_up_is_fenced_though_it_came_to_its_query_later(place: Place) -> None:
+    one, two = place.names
+    first = place.query("c1", two, one, query=two)
+    first.open()
+    author = Author(author_name(two, "exactly_once", catching_up=one), "c1/mark", first.run)
+    catching_up = make_sink("exactly_once", place.connection, author)
+    catching_up.open()
+    place.query("c2", one, path="/elsewhere", take_over=True).open()
+    with pytest.raises(FencedError):
+        catching_up.write(1, [Outgoing(f"analytics.{one}", [b"a"], [b"a"])])
+    catching_up.close()
+    assert place.seen() == Counter()
 
 
 def test_of_two_starts_at_the_same_time_one_writes(place: Place) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from headrace.spark.run.progress import RunEvent
 
-#: Four starts of the query and a batch.
+#: Five starts of the query and a batch.
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPIC = "input.by-name"
@@ -59,7 +59,7 @@ def answers(frame: pl.DataFrame) -> list[tuple[object, ...]]:
 def test_jobs_come_and_go_and_state_moves_with_nothing_lost_or_twice(bench: Bench) -> None:
     for job in (LINES, MODES, DEEP):
         bench.prepare(job)
-    parts = [part(first, first + 15) for first in (0, 15, 30, 45)]
+    parts = [part(first, first + 15) for first in (0, 15, 30, 45, 60)]
     told: list[str] = []
 
     def tell(event: RunEvent) -> None:
@@ -67,16 +67,20 @@ def test_jobs_come_and_go_and_state_moves_with_nothing_lost_or_twice(bench: Benc
             told.append(event.detail)
 
     bench.send_rows(TOPIC, parts[0], VehiclePosition, "vehicle_id")
-    bench.run_to(MODES, LINES, watermark=at(13))
+    bench.run_to(LINES, watermark=at(13))
     bench.send_rows(TOPIC, parts[1], VehiclePosition, "vehicle_id")
-    bench.run_to(LINES, watermark=at(28), tell=tell)
-    assert any("without by-name-modes: its state is kept" in each for each in told)
+    bench.run_to(MODES, LINES, watermark=at(28), tell=tell, take_over=True)
+    assert any("with by-name-modes, which is new" in each for each in told)
+    # It has taken part since it came, so it is taken out as of now.
     bench.send_rows(TOPIC, parts[2], VehiclePosition, "vehicle_id")
-    bench.run_to(DEEP, LINES, MODES, watermark=at(43), tell=tell)
+    bench.run_to(LINES, watermark=at(43), tell=tell)
+    assert any("without by-name-modes: its state is kept" in each for each in told)
+    bench.send_rows(TOPIC, parts[3], VehiclePosition, "vehicle_id")
+    bench.run_to(DEEP, LINES, MODES, watermark=at(58), tell=tell, take_over=True)
     assert any("with by-name-deep, which is new" in each for each in told)
     assert any("moving the saved state" in each for each in told)
-    bench.send_rows(TOPIC, parts[3], VehiclePosition, "vehicle_id")
-    bench.run_to(MODES, DEEP, LINES, watermark=at(58), state_partitions=3)
+    bench.send_rows(TOPIC, parts[4], VehiclePosition, "vehicle_id")
+    bench.run_to(MODES, DEEP, LINES, watermark=at(73), state_partitions=3)
 
     for job in (LINES, MODES, DEEP):
         runner = Runner(job)

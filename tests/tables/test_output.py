@@ -16,6 +16,7 @@ from headrace.inprocess import Runner
 from headrace.inprocess.to_sinks import write_to_sinks
 from headrace.kafka.job_topics import written_topics
 from headrace.sinks import memory
+from headrace.spark.output.delivery import splittable
 from headrace.spark.output.records import Writer
 from headrace.stream import Job, Output, Stream
 from headrace.stream.sink_frames import keyed_results
@@ -91,6 +92,50 @@ def test_upserts_replace_rows_and_leave_tombstones() -> None:
     assert {key: b'"n":2' in value for key, value in table.items()} == {b"a": True, b'{"depot":null}': False}
     topics = {spec.name: spec.cleanup for spec in written_topics([job])}
     assert topics["analytics.depots"] == "compact"
+
+
+def orders(*told: tuple[str, str]) -> pl.DataFrame:
+    """Orders with their new status, in one and the same second."""
+    frame = pl.DataFrame(told, schema={"order": pl.String, "status": pl.String}, orient="row")
+    return frame.with_columns(pl.lit(0).cast(INSTANT).alias("event_time"))
+
+
+CHANGED = (
+    Stream.rows("orders", {"order": pl.String, "status": pl.String})
+    .watermark(bounded("1s"))
+    .as_table("order")
+    .changes()
+)
+
+
+def test_a_row_that_goes_from_one_part_of_a_union_to_another_stays_in_the_topic() -> None:
+    def part(status: str) -> Stream:
+        mine = CHANGED.filter(pl.col("status") == status).key_by("order").aggregate(n=count())
+        return mine.with_columns(place=pl.lit(status))
+
+    job = Job("orders", part("open").union(part("closed")), format=json(), upsert=["order"])
+    runner, writer = Runner(job), Writer(job, Codec())
+    table: dict[bytes, bytes] = {}
+    for number, status in enumerate(["closed", "open", "closed", "open"]):
+        finished = writer.finish({}, Counter(), batch=str(number))
+        step = runner.step(orders(("a", status)))
+        finished.results.extend(
+            (way, keyed_results(job, way, rows, batch=str(number)))
+            for way, rows in zip(job.pipeline.outputs, step.ways, strict=True)
+        )
+        for records in writer.encode(finished, 0):
+            table.update(zip(records.keys, [value or b"deleted" for value in records.values], strict=True))
+        assert f'"place":"{status}"'.encode() in table[b"a"], f"after batch {number}"
+
+
+def test_tasks_write_upserts_only_where_each_row_is_in_one_partition() -> None:
+    by_depot = CHANGED.key_by("status").top(3, by="event_time")
+    counts = CHANGED.key_by("order").aggregate(n=count())
+    assert splittable(Job("changes", by_depot))
+    assert splittable(Job("ranks", by_depot, upsert=["status", "order"]))
+    assert not splittable(Job("orders", by_depot, upsert=["order"])), "an order goes from one status to another"
+    assert splittable(Job("counts", counts, upsert=["order"]))
+    assert not splittable(Job("both", counts.union(counts.with_columns(n=pl.col("n") + 1)), upsert=["order"]))
 
 
 def test_upserts_are_checked() -> None:

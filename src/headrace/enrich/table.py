@@ -25,7 +25,7 @@ import polars as pl
 
 from headrace.enrich.lookup import Found, State, found
 from headrace.enrich.values import plain_schema
-from headrace.errors import JobError, PlanError
+from headrace.errors import HeadraceError, JobError, PlanError
 from headrace.time.duration import micros, text
 
 if TYPE_CHECKING:
@@ -204,22 +204,26 @@ class _Holder:
 
     def _made(self) -> Index:
         table = self._table
-        if table.load is None:
-            frame = table.frame if isinstance(table.frame, pl.DataFrame) else _unpacked(table.frame)
-        else:
-            try:
+        try:
+            if table.load is not None:
                 frame = table.load()
-            except Exception as problem:  # a function of the user may raise anything
-                raise JobError(
-                    f"table {table.name!r} cannot be loaded: {type(problem).__name__}: {problem}",
-                    hint="See that what it is loaded from is there on every machine that works on the job.",
-                ) from problem
-        return Index(frame, self._keys, table.given(self._keys), table.name)
+            else:
+                frame = table.frame if isinstance(table.frame, pl.DataFrame) else _unpacked(table.frame)
+            if not isinstance(frame, pl.DataFrame):
+                raise TypeError(f"it gave a {type(frame).__name__}, not a DataFrame")
+            return Index(frame, self._keys, table.given(self._keys), table.name)
+        except HeadraceError:
+            raise
+        except Exception as problem:  # a function of the user may raise anything, and give anything
+            raise JobError(
+                f"table {table.name!r} cannot be loaded: {type(problem).__name__}: {problem}",
+                hint="See that what it is loaded from is there on every machine that works on the job.",
+            ) from problem
 
     def _load_again(self) -> None:
         try:
             fresh = self._made()
-        except (JobError, PlanError) as problem:
+        except HeadraceError as problem:
             log.warning("%s; the one that was loaded before stays", problem)
             due = self._next(min(self._table.refresh or _TRY_AGAIN, _TRY_AGAIN))
             with self._lock:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -192,6 +192,8 @@ def find_gaps(checkpoint: Path, topics: Topics, names: Sequence[str]) -> list[Ga
     known, current = noted_topics(checkpoint), topics.ids(names)
     gaps = []
     for name in names:
+        if name not in progress.next:
+            continue  # nobody has read it: it begins where a new query would (`begin_topics`)
         renewed = name in known and known[name] != current[name]
         held = {partition.partition: partition for partition in topics.held(name).partitions}
         read = progress.next.get(name, {})
@@ -216,6 +218,17 @@ def refuse(checkpoint: Path, gaps: Sequence[Gap]) -> StateError:
     )
 
 
+def begin_topics(progress: Progress, begins: Places) -> None:
+    """Note where topics begin that a checkpoint has not read before, as if its last batch had ended there.
+
+    Args:
+        progress: How far the checkpoint has come; a batch that it has planned is planned anew.
+        begins: Where they begin.
+    """
+    forget_plan(progress)
+    _go_on_at(progress, {**progress.next, **begins})
+
+
 def accept_loss(gaps: Sequence[Gap], progress: Progress) -> None:
     """Let a checkpoint go on at the oldest events that are there.
 
@@ -225,26 +238,29 @@ def accept_loss(gaps: Sequence[Gap], progress: Progress) -> None:
     """
     begun = progress.directory.parent / BEGINNING
     noted = json.loads(begun.read_text("utf-8")) if begun.exists() else {}
-    if progress.committed < 0 and "mark" in noted:
-        # State was moved here, and no batch has brought it in yet.
-        places = {topic: dict(partitions) for topic, partitions in progress.next.items()}
-        for gap in gaps:
-            places.setdefault(gap.topic, {})[gap.partition] = gap.earliest
-        shutil.rmtree(progress.directory, ignore_errors=True)
-        fresh = Position(places, progress.now, progress.steady).to_dict()
-        write_durably(begun, json.dumps({**fresh, "mark": noted["mark"], "batches": noted.get("batches", 0)}))
-        return
-    if progress.committed < 0:
+    if progress.committed < 0 and "mark" not in noted:
         # Not one batch is done: there is no state to keep.
         shutil.rmtree(progress.directory, ignore_errors=True)
-        (progress.directory.parent / BEGINNING).unlink(missing_ok=True)
+        begun.unlink(missing_ok=True)
         return
     forget_plan(progress)
-    offsets = progress.directory / "offsets"
     places = {topic: dict(partitions) for topic, partitions in progress.next.items()}
     for gap in gaps:
         places.setdefault(gap.topic, {})[gap.partition] = gap.earliest
-    path = offsets / str(progress.committed)
+    _go_on_at(progress, places)
+
+
+def _go_on_at(progress: Progress, places: Places) -> None:
+    """Let the next batch begin at other places."""
+    if progress.committed < 0:
+        begun = progress.directory.parent / BEGINNING
+        noted = json.loads(begun.read_text("utf-8"))
+        noted.pop("planned", None)
+        # Spark must not know of a batch that began elsewhere.
+        shutil.rmtree(progress.directory, ignore_errors=True)
+        write_durably(begun, json.dumps({**noted, **replace(progress.position, offsets=places).to_dict()}))
+        return
+    path = progress.directory / "offsets" / str(progress.committed)
     lines = path.read_text("utf-8").split("\n")
     for at, line in enumerate(lines[2:], start=2):
         if line.startswith("{"):

@@ -63,9 +63,13 @@ def author_name(query: str, delivery: Delivery, partition: int | None = None, *,
 def splittable(job: Job) -> bool:
     """Tell whether the results of a job can be written by each state partition for itself.
 
-    Not so where the driver has to merge what the partitions say.
+    Not so where the driver has to merge what the partitions say, nor where two partitions may have changes of one row
+    that is written as an upsert: which of their records came last would be chance.
     """
-    return not job.pipeline.folded
+    ways = job.pipeline.outputs
+    tables = [way for way in ways if job.upsert_key(way.name)]
+    alone = {way.name for way in tables if not {*way.keys} <= {*job.upsert_key(way.name)}}
+    return not job.pipeline.folded and not alone and len({way.name for way in tables}) == len(tables)
 
 
 class Deliveries:
@@ -178,6 +182,14 @@ class Deliveries:
         self._former = self._fence_former()
         self._begun = self._batches_begun_apart()
         # With the ids in our hands: who takes the results over from now on fences them.
+        self._ownership.check()
+
+    def check_owner(self) -> None:
+        """See that the results are still ours; worth asking after an id was taken.
+
+        Raises:
+            FencedError: Another checkpoint has taken them over.
+        """
         self._ownership.check()
 
     def committed(self, mode: Delivery, batch: int, span: Span | None = None) -> bool:
@@ -386,7 +398,9 @@ class Deliveries:
             finally:
                 former.close()
             names += [author_name(owner.query, mode, partition) for partition in range(owner.partitions)]
-            names += [author_name(owner.query, mode, catching_up=job) for job in owner.query.split("+")]
+            # A query keeps its name when jobs come to it.
+            jobs = {*owner.query.split("+"), *(job.name for job in self._jobs)}
+            names += [author_name(owner.query, mode, catching_up=job) for job in sorted(jobs)]
         with ThreadPoolExecutor(_THREADS) as threads:
             list(threads.map(self._fence, names))
 

@@ -182,7 +182,9 @@ class Ownership:
                 )
 
     def _is_mine(self, owner: Owner, topic: str) -> bool:
-        return owner.checkpoint == self._me.checkpoint and owner.topic == topic
+        mine = owner.checkpoint == self._me.checkpoint and owner.topic == topic
+        # Who takes over fences as many tasks as are noted.
+        return mine and owner.partitions >= self._me.partitions
 
     def read(self, *, stable: bool = True) -> dict[str, Owner]:
         """Read who writes, by key; where it was never noted, it is told from the tokens of other queries."""
@@ -218,7 +220,7 @@ class Ownership:
             owner = found.get(key)
             mine = owner is not None and owner.checkpoint == self._me.checkpoint
             renewed = owner is not None and bool(owner.topic) and owner.topic != topics[job.result_topic]
-            if owner is None or (mine and renewed):
+            if owner is None or (mine and not self._is_mine(owner, topics[job.result_topic])):
                 foreign[key] = None
             elif not mine:
                 foreign[key] = owner

@@ -170,7 +170,7 @@ class Writer:
             finished: What it gave.
             now: When that was.
         """
-        for way, rows in finished.results:
+        for way, rows in self._tables(finished.results):
             yield from self.results(rows, now, output=way, newest=finished.newest)
         for frame in finished.late:
             yield from self.late(frame, now)
@@ -178,6 +178,20 @@ class Writer:
             yield from self.dead(frame, now)
         for frame in finished.dismissed:
             yield from self.dismissed(frame, now)
+
+    def _tables(self, results: Sequence[tuple[ResultEdge, pl.DataFrame]]) -> Iterator[tuple[ResultEdge, pl.DataFrame]]:
+        """Put the parts of a union together that is written as upserts.
+
+        A row may go from one part to another; its key then has one record, and not a deletion behind the new row.
+        """
+        tables: dict[str, list[tuple[ResultEdge, pl.DataFrame]]] = {}
+        for way, rows in results:
+            if self.job.upsert_key(way.name):
+                tables.setdefault(way.name, []).append((way, rows))
+            else:
+                yield way, rows
+        for parts in tables.values():
+            yield parts[0][0], pl.concat([rows for _, rows in parts])
 
     def results(
         self,

@@ -8,6 +8,9 @@ state along into the query, where it takes the place of what lay there since the
 It goes in steps of bounded size. After each, the state and the offsets are noted in a file, then the results are
 written under a token with the number of the step, in one transaction: whatever happens in between, the token says which
 note counts, and no result is lost or written twice. Processing time stands still meanwhile.
+
+Records that cannot be read become dead letters once for all jobs that read them. So a job that catches up writes those
+that no other job has read in the meantime.
 """
 
 from __future__ import annotations
@@ -18,12 +21,14 @@ import shutil
 import sys
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import polars as pl
 
 from headrace.errors import StateError
 from headrace.events import Codec
-from headrace.kafka.ranges import Range, shared_reader
+from headrace.kafka.ranges import LogEnds, Range, shared_reader
 from headrace.savepoints.durable_files import make_directory, write_durably
 from headrace.savepoints.rescale import rescaled
 from headrace.spark.checkpoint.saved_state import read_state, write_state
@@ -32,13 +37,14 @@ from headrace.spark.output.records import Writer
 from headrace.spark.output.sink import Author, make_sink
 from headrace.spark.run.isolation import Return
 from headrace.spark.source.arrow_stage import ArrowStage
+from headrace.spark.source.exchange import Parcel, frames
 from headrace.spark.stages.slots import Slots
 from headrace.spark.stages.stage_turn import run_levels
 from headrace.stream.message_types import types_of
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -66,6 +72,23 @@ class CatchUpStopped(Exception):  # noqa: N818 - nothing is wrong
     """Catching up was ended on request; the next start goes on with it."""
 
 
+class MissedEventsLostError(StateError):
+    """Kafka no longer holds what a job has missed."""
+
+
+@dataclass(frozen=True)
+class Companion:
+    """Another job of the query.
+
+    Args:
+        job: Which one.
+        until: Where it stopped itself, per topic and partition; None: it took part all the time.
+    """
+
+    job: Job
+    until: Places | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class CatchUp:
     """What it takes to let a job catch up.
@@ -85,6 +108,9 @@ class CatchUp:
         run_id: Names the run of the query.
         stop: Ends it between two steps of its work; what is done so far is kept.
         state_limit: How much state each stateful step may keep.
+        companions: The other jobs of the query.
+        check_owner: Raises an error if another checkpoint writes the job's results by now.
+        accept_loss: Go on where Kafka no longer holds what the job has missed.
     """
 
     job: Job
@@ -101,6 +127,9 @@ class CatchUp:
     run_id: str
     stop: threading.Event
     state_limit: StateLimit | None = None
+    companions: Sequence[Companion] = ()
+    check_owner: Callable[[], None] = lambda: None
+    accept_loss: bool = False
 
     def run(self, before: State, until: Places, batch: int) -> Return:
         """Catch up.
@@ -112,6 +141,8 @@ class CatchUp:
 
         Raises:
             FailedJobError: The job's own code fails still, or again.
+            MissedEventsLostError: Some of what it missed has expired, and nobody chose to go on without.
+            FencedError: Another checkpoint has taken the results over.
             CatchUpStopped: It was stopped.
         """
         name = author_name(self.query, self.delivery, catching_up=self.job.name)
@@ -120,7 +151,10 @@ class CatchUp:
         sink = make_sink(self.delivery, self.connection, author, most=sys.maxsize)
         sink.open()
         try:
-            step, state, places = self._last(before, sink.committed)
+            # With the id in our hands: who takes the results over from now on fences it.
+            self.check_owner()
+            step, state, places = self._last(before, until, sink.committed)
+            places = self._there(places, until)
             while left := _ranges(places, until):
                 self._check_stop()
                 self.tell(sum(len(each) for each in left))
@@ -166,12 +200,53 @@ class CatchUp:
         bodies: dict[str, list[bytes]] = defaultdict(list)
         for number in sorted(parcels):
             for kind, those in parcels[number].items():
-                # What could not be read was written by the query, which read it for all jobs.
-                if kind not in ("time", "dead"):
+                if kind != "time":
                     bodies[kind] += those
+        if bodies["dead"]:
+            parcel = Parcel()
+            parcel.add_frames(0, "dead", [self._unwritten(pl.concat(frames(bodies["dead"])), ranges)])
+            bodies["dead"] = parcel.bodies
         return bodies
 
-    def _last(self, before: State, committed: Callable[[int], bool]) -> tuple[int, State, Places]:
+    def _unwritten(self, letters: pl.DataFrame, ranges: list[Range]) -> pl.DataFrame:
+        """Leave out the dead letters that the query has written for jobs that took part."""
+        for companion in self.companions:
+            read = [
+                replace(each, end=min(each.end, _stop_of(companion, each)))
+                for each in ranges
+                if each.topic in companion.job.sources
+            ]
+            pipelines = {companion.job.name: companion.job.pipeline}
+            stage = ArrowStage(pipelines, self.groups, Codec(types_of([companion.job])), known={})
+            chunks = shared_reader(self.connection).read(tuple(each for each in read if len(each)), parts=stage.reads)
+            written = stage.unreadable(chunks)
+            if written:
+                letters = letters.join(pl.concat(written), on=["topic", "partition", "offset", "reason"], how="anti")
+        return letters
+
+    def _there(self, places: Places, until: Places) -> Places:
+        """See that Kafka still holds what the job has missed; go on behind what is gone where that was chosen."""
+        wanted = {(each.topic, each.partition): each for each in _ranges(places, until)}
+        begins = LogEnds(self.connection).begins(list(wanted)) if wanted else {}
+        gone = {place: begins[place] for place, each in wanted.items() if begins[place] > each.start}
+        if not gone:
+            return places
+        told = "; ".join(
+            f"{topic} partition {number}: offsets {wanted[topic, number].start:,} to {first - 1:,} have expired"
+            for (topic, number), first in gone.items()
+        )
+        if not self.accept_loss:
+            raise MissedEventsLostError(
+                f"Kafka no longer holds all that job {self.job.name!r} has missed: {told}",
+                hint="Its state is kept. Start with --accept-loss: it takes in what is left, and goes on.",
+            )
+        log.warning("%s goes on without what is lost: %s", self.job.name, told)
+        after = {topic: dict(each) for topic, each in places.items()}
+        for (topic, number), first in gone.items():
+            after[topic][number] = min(first, wanted[topic, number].end)
+        return after
+
+    def _last(self, before: State, until: Places, committed: Callable[[int], bool]) -> tuple[int, State, Places]:
         """Find the last step whose results are out: its state and its offsets."""
         steps = sorted((int(path.stem) for path in self.directory.glob("*.json")), reverse=True)
         if committed(max(steps, default=0) + 1):
@@ -188,7 +263,8 @@ class CatchUp:
                 whole = {topic: {int(n): int(at) for n, at in each.items()} for topic, each in places.items()}
                 return step, state, whole
         shutil.rmtree(self.directory, ignore_errors=True)
-        mine = {topic: dict(self.stopped.places.get(topic, {})) for topic in self.job.sources}
+        # It has missed nothing of a topic that the query is about to read for the first time.
+        mine = {topic: dict(self.stopped.places.get(topic, until.get(topic, {}))) for topic in self.job.sources}
         return 0, {place: dict(parts) for place, parts in before.items()}, mine
 
     def _note(self, step: int, state: State, places: Places) -> None:
@@ -198,6 +274,13 @@ class CatchUp:
         for old in (step - 2,):
             (self.directory / f"{old}.json").unlink(missing_ok=True)
             (self.directory / f"{old}.arrow").unlink(missing_ok=True)
+
+
+def _stop_of(companion: Companion, part: Range) -> int:
+    """Tell up to where another job has taken part in what a range holds."""
+    if companion.until is None:
+        return part.end
+    return max(part.start, companion.until.get(part.topic, {}).get(part.partition, 0))
 
 
 def _by_group(rows: pa.RecordBatch) -> dict[int, dict[str, list[bytes]]]:

@@ -67,13 +67,18 @@ class JobChanges:
         Raises:
             StateError: Results of a job are out that the checkpoint has not done: it cannot be taken out now.
         """
-        for name in self.removed:
+        running = {job.name for job in self.jobs}
+        for name in self.identity.jobs:
+            # Also of one that stopped before and has taken part again in this batch alone.
+            if name in running:
+                continue
             if self._span is not None and self.deliveries.is_out(self._batch, name, self._span):
                 raise StateError(
                     f"job {name!r} cannot be taken out now: results of its last batch are out, and its state does not "
                     "have that batch yet",
                     hint=f"Run {name} together with the others once more and stop them, then leave it out.",
                 )
+        for name in self.removed:
             self.stopped.add(StoppedJob(name, self.progress.next, "it was taken out of the jobs that run"))
             report(
                 StateChange("starting", f"without {name}: its state is kept, and it catches up when it is run again")

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from headrace.stream import Job
 
 
-def rights_of(jobs: Sequence[Job]) -> list[Right]:
+def rights_of(jobs: Sequence[Job], *, query: str | None = None) -> list[Right]:
     """List what a query with these jobs must be allowed.
 
     Args:
         jobs: What is to run.
+        query: The name of the query: that of its first jobs, which it keeps when jobs come and go. The names of these
+            jobs if not given.
     """
     rights = []
     for job in jobs:
@@ -30,11 +32,13 @@ def rights_of(jobs: Sequence[Job]) -> list[Right]:
         rights.append(Right("group", group_of(job.name), "read", why="to show its lag to others", optional=True))
     rights.append(Right("topic", DEAD_LETTERS, "write", why="what cannot be read"))
     rights += [Right("topic", COMMITS, operation, why="which batches are out") for operation in ("read", "write")]
-    query = "+".join(sorted(job.name for job in jobs))
+    together = "+".join(sorted(job.name for job in jobs))
+    query = query or together
+    alone = len(jobs) == 1 and query == together
     # The driver, the tasks that write apart and a job that catches up alone have an id each; all begin alike.
-    why = "results exactly or at most once" + (", also of a job that catches up" if len(jobs) > 1 else "")
+    why = "results exactly or at most once" + ("" if alone else ", also of a job that catches up")
     rights.append(Right("transactional-id", f"headrace.{query}", "write", prefixed=True, why=why))
-    if len(jobs) > 1:
+    if not alone:
         # A query of one job has the right by the beginning of the name.
         rights += [
             Right("transactional-id", owner_id(job.name), "write", why="to be the one that writes its results")

@@ -17,6 +17,7 @@ from headrace.errors import EnvironmentProblem, FailedJobError, HeadraceError, P
 from headrace.events import Codec
 from headrace.kafka import Topics
 from headrace.kafka.connection import AccessError
+from headrace.kafka.ranges import LogEnds
 from headrace.kafka.rights import check_rights
 from headrace.kafka.topics import COMMITS, DEAD_LETTERS
 from headrace.savepoints.compatibility import check_possible as check_possible_steps
@@ -25,6 +26,7 @@ from headrace.savepoints.rescale import rescaled
 from headrace.spark.checkpoint.continuity import (
     BEGINNING,
     accept_loss,
+    begin_topics,
     check_sources,
     find_gaps,
     forget_plan,
@@ -55,7 +57,7 @@ from headrace.spark.output.job_sinks import JobSinks
 from headrace.spark.output.records import Writer
 from headrace.spark.output.sink import TRANSACTION_BYTES
 from headrace.spark.run.batches import Batches
-from headrace.spark.run.catchup import CatchUp, CatchUpStopped, has_returned
+from headrace.spark.run.catchup import CatchUp, CatchUpStopped, Companion, MissedEventsLostError, has_returned
 from headrace.spark.run.changes import JobChanges
 from headrace.spark.run.dead_letter_watch import DeadLetterWatch
 from headrace.spark.run.failure import disk_full, explain_failure, is_data_loss
@@ -85,9 +87,10 @@ if TYPE_CHECKING:
     from headrace.events import Encoding
     from headrace.kafka import Connection
     from headrace.logs import LogFormat
+    from headrace.savepoints.state import State
     from headrace.spark.checkpoint.continuity import Gap, Progress
     from headrace.spark.checkpoint.identity import Identity
-    from headrace.spark.checkpoint.positions import Position
+    from headrace.spark.checkpoint.positions import Places, Position
     from headrace.spark.output.tokens import Token
     from headrace.stream import Delivery, Job
 
@@ -342,6 +345,8 @@ class _Run:
         # A restart of this run must not forget what has gathered since.
         self._reset = ()
         if progress is not None:
+            progress = self._begin_topics(progress)
+            self._forget_old_stops(spark, progress)
             changes = JobChanges(identity, self._jobs, self._stopped, progress, self._deliveries)
             changes.note(Topics(options.connection) if options.starting == "earliest" else None, self._report)
             if after.moved != identity.moved:
@@ -356,6 +361,27 @@ class _Run:
             note(options.checkpoint, after)
         note_steps(options.checkpoint, after, self._jobs)
         self._identity = after
+
+    def _begin_topics(self, progress: Progress) -> Progress:
+        """Let topics that the checkpoint has not read before begin where they would in a new one."""
+        options = self._options
+        unread = [topic for topic in source_topics(self._jobs) if topic not in progress.next]
+        log_ends = LogEnds(options.connection)
+        places = log_ends.partitions(unread) if unread else []
+        begins = log_ends.begins(places) if options.starting == "earliest" else log_ends.ends(places)
+        if not any(begins.values()):
+            return progress
+        if progress.planned is not None and find_pending(progress, self._deliveries.tokens()):
+            raise StateError(
+                f"{', '.join(unread)} cannot be added now: results of the last batch are out, and the checkpoint "
+                f"{options.checkpoint} has not done it yet",
+                hint="Run the jobs as they were once more and stop them, then add the topic.",
+            )
+        by_topic: Places = {}
+        for (topic, partition), offset in begins.items():
+            by_topic.setdefault(topic, {})[partition] = offset
+        begin_topics(progress, by_topic)
+        return read_progress(options.checkpoint) or progress
 
     def _check_steps(self, identity: Identity) -> None:
         """Refuse state that a changed job cannot read, before anything is changed."""
@@ -395,14 +421,9 @@ class _Run:
                 continue  # it was taken out of the set, and may come back
             job = jobs[name]
             progress = read_progress(options.checkpoint)
-            begun = progress is not None and progress.committed >= 0
-            saved = saved_state(spark, options.checkpoint, self._identity, [name]) if begun else {}
-            state = saved.get(name) or put_aside(options.checkpoint, self._identity, name)
-            if has_returned(state, stopped):
-                self._forget_stop(name)
-                continue
             if progress is None:
                 continue
+            state = self._saved(spark, progress, [name])[name]
             batch, until, span = progress.committed + 1, progress.next, _planned(progress)
             if span is not None and self._deliveries.begun_without(batch, name, span):
                 # Spark will only repeat it for the state of those who took part, and for what is not out yet.
@@ -431,15 +452,43 @@ class _Run:
                     run_id=self._deliveries.run,
                     stop=self._stop,
                     state_limit=options.state_limit,
+                    companions=self._companions(name),
+                    check_owner=self._deliveries.check_owner,
+                    accept_loss=options.accept_loss,
                 ).run(rescaled(job.pipeline, state, options.key_groups), until, batch)
-            except FailedJobError as problem:
+            except (FailedJobError, MissedEventsLostError) as problem:
                 self._absent.add(name)
+                if len(self._absent) == len(self._jobs):
+                    raise  # nobody is left who could go on
                 log.error("%s; the others go on without it", problem, exc_info=problem)
-                self._report(JobChange(name, "stopped", f"{problem.reason}. {_HOW_TO_RETURN}"))
+                told = f"{problem.reason}. {_HOW_TO_RETURN}" if isinstance(problem, FailedJobError) else str(problem)
+                self._report(JobChange(name, "stopped", told))
             else:
                 self._returning[name] = back
                 self._absent.discard(name)
                 self._report(JobChange(name, "returned", f"from batch {batch} on"))
+
+    def _forget_old_stops(self, spark: SparkSession, progress: Progress) -> None:
+        """Forget the stops of jobs that have taken part again since, whether they are run now or not.
+
+        One that is not run now is then noted as taken out where the query stands, and not where it stopped before.
+        """
+        stopped = self._stopped.read()
+        for name, state in self._saved(spark, progress, list(stopped)).items():
+            if has_returned(state, stopped[name]):
+                self._forget_stop(name)
+
+    def _saved(self, spark: SparkSession, progress: Progress, jobs: Sequence[str]) -> dict[str, State]:
+        """Read the state of jobs, in Spark's part of the checkpoint or put aside by a move."""
+        checkpoint, identity = self._options.checkpoint, self._identity
+        saved = saved_state(spark, checkpoint, identity, jobs) if jobs and progress.committed >= 0 else {}
+        return {name: saved.get(name) or put_aside(checkpoint, identity, name) for name in jobs}
+
+    def _companions(self, name: str) -> list[Companion]:
+        """Tell the other jobs, and up to where those have taken part that have stopped as well."""
+        stopped = self._stopped.read()
+        away = {job: each.places for job, each in stopped.items() if job not in self._returning}
+        return [Companion(job, away.get(job.name)) for job in self._jobs if job.name != name]
 
     def _tell_left(self, job: str, left: int) -> None:
         self._report(JobChange(job, "catching_up", f"{left:,} events left"))
@@ -502,7 +551,7 @@ class _Run:
         """See that everything is there, before anything costly is started."""
         options = self._options
         options.connection.check()
-        check_rights(options.connection, rights_of(self._jobs))
+        check_rights(options.connection, rights_of(self._jobs, query=self._identity.query))
         topics = Topics(options.connection)
         sources = source_topics(self._jobs)
         check_sources(options.checkpoint, _sources_by_job(self._jobs))

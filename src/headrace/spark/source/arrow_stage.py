@@ -109,12 +109,33 @@ class ArrowStage:
             parcel.add(slots.first(0), "sizes", json.dumps(sizes).encode())
         return parcel.to_arrow()
 
+    def unreadable(self, chunks: Iterator[Chunk]) -> list[pl.DataFrame]:
+        """Give the dead letters of records and nothing else; no code of a job's own runs.
+
+        Args:
+            chunks: The records.
+        """
+        loads = {job: _Load() for job in self.pipelines}
+        return [
+            letters
+            for topic, those in _gathered(chunks)
+            for letters in self._take(topic, those, loads, {}, decode_only=True)
+        ]
+
     def __post_init__(self) -> None:
         # What contradicts itself should be seen on the driver, not in a task.
         for source in self._sources():
             self._columns(source.topic, self.pipelines)
 
-    def _take(self, topic: str, chunks: list[Chunk], loads: dict[str, _Load], known: Watermarks) -> list[pl.DataFrame]:
+    def _take(
+        self,
+        topic: str,
+        chunks: list[Chunk],
+        loads: dict[str, _Load],
+        known: Watermarks,
+        *,
+        decode_only: bool = False,
+    ) -> list[pl.DataFrame]:
         columns, formats = self._columns(topic, loads), self._formats(topic, loads)
         if not columns and not formats:
             return []  # only jobs that are left out read it
@@ -130,13 +151,13 @@ class ArrowStage:
         if columns:
             decoded = self.codec.decode(batch, types=list(columns), columns=columns, keep=["value", "partition"])
             for type_name, frame in decoded.frames.items():
-                if frame.height:
+                if frame.height and not decode_only:
                     self._feed(topic, type_name, frame.rename({"kafka_value": ORIGINAL}), loads, known)
             dead.append(decoded.dead)
         for format_, (names, job) in formats.items():
             with blamed(job), tallied(loads[job].counts):
                 frame, letters = _decoded(topic, format_, names, batch, chunks)
-            if frame.height:
+            if frame.height and not decode_only:
                 self._feed(topic, format_, frame, loads, known)
             dead.append(letters)
         letters = pl.concat([each for each in dead if each.height] or [dead[0]])
