@@ -11,6 +11,7 @@ import pytest
 
 from headrace.errors import BrokerError, HeadraceError, StateError
 from headrace.kafka import COMMITS, Consumer, FencedError, Producer, Topics, TopicSpec, commit_spec
+from headrace.kafka.producer import ExpiredError
 from headrace.spark.output import task_writer as apart
 from headrace.spark.output.delivery import Deliveries, author_name
 from headrace.spark.output.sink import Author, Outgoing, make_sink
@@ -158,7 +159,9 @@ def test_a_job_that_catches_up_is_fenced_though_it_came_to_its_query_later(place
     catching_up = make_sink("exactly_once", place.connection, author)
     catching_up.open()
     place.query("c2", one, path="/elsewhere", take_over=True).open()
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedError, match="were taken over by"):
+        first.check_owner()
+    with pytest.raises((FencedError, ExpiredError)):
         catching_up.write(1, [Outgoing(f"analytics.{one}", [b"a"], [b"a"])])
     catching_up.close()
     assert place.seen() == Counter()

@@ -28,6 +28,7 @@ import polars as pl
 
 from headrace.errors import StateError
 from headrace.events import Codec
+from headrace.kafka.producer import ExpiredError
 from headrace.kafka.ranges import LogEnds, Range, shared_reader
 from headrace.savepoints.durable_files import make_directory, write_durably
 from headrace.savepoints.rescale import rescaled
@@ -169,6 +170,9 @@ class CatchUp:
                 writer = Writer(self.job, Codec(), self.encoding)
                 given = writer.outgoing(bodies, time.time_ns() // 1_000, counts, batch=f"{self._token}/{step}")
                 sink.write(step, list(given))
+        except ExpiredError:
+            self.check_owner()  # whoever took the results over has ended our transaction as well
+            raise
         finally:
             sink.close()
         gone = {place: [name for name in parts if name not in state.get(place, {})] for place, parts in before.items()}
