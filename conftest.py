@@ -74,6 +74,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         setattr(test, _SETTINGS, settings(chosen, max_examples=examples(chosen.max_examples, share)))
 
 
+@pytest.fixture(scope="session")
+def share_of_cases() -> int:
+    """Tell which share of a long list of given cases to run: with the profile `quick` every fifth, else all."""
+    return FULL // 20 if settings.get_current_profile_name() == "quick" else 1
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _no_services_are_left() -> Iterator[None]:
     """Close what enrichments of a module keep open, such as caches: pages of the documentation make some, too."""

@@ -67,7 +67,7 @@ def test_the_jobs_of_a_new_project_are_the_only_ones(cli: Cli, home: Path) -> No
     cli("new", "parcels")
     jobs = json.loads(call("-m", "headrace.cli", "jobs", "--json", cwd=home / "parcels"))
     assert [(job["name"], job["sources"]) for job in jobs] == [("parcels-per-depot", ["parcels.scans"])]
-    for word in ("jobs.py", "jobs.py:per_depot", "jobs:per_depot", "parcels-per-depot"):
+    for word in ("jobs.py:per_depot", "parcels-per-depot"):
         assert "window tumbling(10s)" in call("-m", "headrace.cli", "jobs", word, cwd=home / "parcels")
 
 

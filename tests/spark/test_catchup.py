@@ -5,7 +5,8 @@ from __future__ import annotations
 import json as text
 import threading
 import uuid
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import polars as pl
 import pytest
@@ -16,8 +17,14 @@ from headrace.events import Codec
 from headrace.formats import json
 from headrace.kafka import Consumer, FencedError, Producer, Topics, TopicSpec, commit_spec
 from headrace.kafka.topics import DEAD_LETTERS, dead_letter_spec
+from headrace.spark.checkpoint.continuity import find_gaps, read_progress
+from headrace.spark.checkpoint.identity import Identity
+from headrace.spark.checkpoint.moving import put_down
+from headrace.spark.checkpoint.positions import Position
 from headrace.spark.run.catchup import CatchUp, Companion, MissedEventsLostError
-from headrace.spark.run.isolation import StoppedJob
+from headrace.spark.run.isolation import StoppedJob, StoppedJobs
+from headrace.spark.run.runner import RunOptions, _Run
+from headrace.spark.stages.stage_turn import RETURN
 from headrace.stream import Job, Stream
 from headrace.time import bounded
 from headrace.windows import count, tumbling
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
 
     from headrace.dev import EmbeddedBroker
     from headrace.formats import Format
+    from headrace.kafka import Connection
+    from headrace.spark.checkpoint.continuity import Progress
 
 pytestmark = pytest.mark.broker
 
@@ -38,8 +47,8 @@ STRICT = json(schema={"depot": pl.String, "at": pl.String, "weight": pl.Int64}, 
 class Place:
     """A topic of scans, and jobs that read it."""
 
-    def __init__(self, broker: EmbeddedBroker, directory: Path) -> None:
-        self.connection = broker.connection
+    def __init__(self, connection: Connection, directory: Path) -> None:
+        self.connection = connection
         self.directory = directory
         self.topic = f"scans-{uuid.uuid4().hex[:8]}"
         self.names = [f"{self.topic}-{name}" for name in ("one", "two")]
@@ -97,7 +106,7 @@ class Place:
 
 @pytest.fixture
 def place(broker: EmbeddedBroker, tmp_path: Path) -> Place:
-    return Place(broker, tmp_path)
+    return Place(broker.connection, tmp_path)
 
 
 def test_what_nobody_else_has_read_becomes_dead_letters(place: Place) -> None:
@@ -154,3 +163,70 @@ def test_expired_events_that_a_job_has_missed_are_named_and_skipped_only_on_requ
     place.catch_up(job, until, begin=5, accept_loss=True)
     assert place.results(job.name) == [8]
     assert place.dead_letters() == [20]
+
+
+class Checkpoint:
+    """A checkpoint of two jobs whose state was just moved: it is in files, so that no Spark is needed to read it."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.jobs = [place.job(name) for name in sorted(place.names)]
+        self.path = place.directory / "checkpoint"
+        self.stopped = StoppedJobs(self.path)
+        fresh = Identity.fresh(self.jobs, key_groups=2, state_partitions=2)
+        self.identity = replace(fresh, token="checkpoint", moved="move")
+
+    def put_down(self, returned: str) -> None:
+        """The second job stopped at offset 7, and the query is at 20 now."""
+        name = self.jobs[1].name
+        state = {name: {(self.jobs[1].steps[0], 0): {"clock": b"{}", RETURN: returned.encode()}}}
+        put_down(self.path, self.identity, state, Position({self.place.topic: {0: 20}}, 5).to_dict())
+        self.stopped.add(StoppedJob(name, {self.place.topic: {0: 7}}, "it failed", mark="stop"))
+
+    def adapt(self, *jobs: Job, starting: Literal["earliest", "latest"] = "earliest") -> Progress:
+        """Start as far as the checkpoint is made one of these jobs."""
+        options = RunOptions(connection=self.place.connection, checkpoint=self.path, starting=starting)
+        run = _Run(jobs, options, self.identity, lambda _: None, threading.Event())
+        run._deliveries.open()
+        try:
+            run._adapt(cast("Any", None))
+        finally:
+            run._deliveries.close()
+        progress = read_progress(self.path)
+        assert progress is not None
+        return progress
+
+
+def test_a_job_that_came_back_and_is_taken_out_then_has_stopped_where_the_query_stands(place: Place) -> None:
+    checkpoint = Checkpoint(place)
+    one, two = checkpoint.jobs
+    checkpoint.put_down(returned="stop/3")
+    checkpoint.adapt(one)
+    found = checkpoint.stopped.read()[two.name]
+    assert found.places == {place.topic: {0: 20}}
+    assert found.mark != "stop", "what its state says of its return is about the stop before"
+
+
+def test_a_job_that_has_not_come_back_is_still_where_it_stopped(place: Place) -> None:
+    checkpoint = Checkpoint(place)
+    one, two = checkpoint.jobs
+    checkpoint.put_down(returned="another stop/3")
+    checkpoint.adapt(one)
+    assert checkpoint.stopped.read()[two.name].places == {place.topic: {0: 7}}
+
+
+@pytest.mark.parametrize(("starting", "begin"), [("earliest", 4), ("latest", 30)])
+def test_a_topic_that_is_new_to_a_checkpoint_begins_where_it_would_in_a_new_one(
+    place: Place, tmp_path: Path, starting: Literal["earliest", "latest"], begin: int
+) -> None:
+    checkpoint = Checkpoint(place)
+    checkpoint.put_down(returned="stop/3")
+    other = Place(place.connection, tmp_path)
+    other.send()
+    admin = AdminClient(place.connection.client_config())
+    for future in admin.delete_records([TopicPartition(other.topic, 0, 4)]).values():
+        future.result(10)
+    added = other.job(other.names[0])
+    progress = checkpoint.adapt(*sorted([*checkpoint.jobs, added], key=lambda job: job.name), starting=starting)
+    assert progress.next == {place.topic: {0: 20}, other.topic: {0: begin}}
+    assert find_gaps(checkpoint.path, Topics(place.connection), [place.topic, other.topic]) == []

@@ -366,8 +366,10 @@ class _Run:
         """Let topics that the checkpoint has not read before begin where they would in a new one."""
         options = self._options
         unread = [topic for topic in source_topics(self._jobs) if topic not in progress.next]
+        if not unread:
+            return progress
         log_ends = LogEnds(options.connection)
-        places = log_ends.partitions(unread) if unread else []
+        places = log_ends.partitions(unread)
         begins = log_ends.begins(places) if options.starting == "earliest" else log_ends.ends(places)
         if not any(begins.values()):
             return progress
