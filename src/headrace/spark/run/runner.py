@@ -373,7 +373,8 @@ class _Run:
         begins = log_ends.begins(places) if options.starting == "earliest" else log_ends.ends(places)
         if not any(begins.values()):
             return progress
-        if progress.planned is not None and find_pending(progress, self._deliveries.tokens()):
+        begun = any(not progress.position.includes(end) for end in self._sinks.ends())
+        if progress.planned is not None and (begun or find_pending(progress, self._deliveries.tokens())):
             raise StateError(
                 f"{', '.join(unread)} cannot be added now: results of the last batch are out, and the checkpoint "
                 f"{options.checkpoint} has not done it yet",
