@@ -1,27 +1,33 @@
-"""`headrace new` and `headrace dev` as a user has them: results of the project's own job, then nothing left behind."""
+"""`headrace new` and `headrace dev` as a user has them: the built wheel in a fresh environment, an empty directory.
+
+A plain client fills the topic, another one reads results; the source tree is on nobody's path. Then nothing is left.
+`pytest --log-cli-level=INFO` shows the seconds until each step.
+"""
 
 from __future__ import annotations
 
 import json
-import os
+import logging
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
+from tests.packaging.installed import build_wheel, make_environment
+from tests.packaging.installed import environment as installed
 
 from headrace.errors import ExitCode
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).resolve().parents[2]
 MARK = "DEV_TEST_MARK"
 PATIENCE = 300
 
@@ -49,17 +55,35 @@ def exchange(bootstrap: str) -> list[dict[str, Any]]:
 def test_a_new_project_shows_its_results_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     from headrace.dev.jars import default_directory
 
+    began = time.monotonic()
+
+    def note(step: str) -> None:
+        logging.getLogger(__name__).info("%.1f s: %s", time.monotonic() - began, step)
+
     mark = uuid.uuid4().hex
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("HEADRACE_")} | {
-        "PYTHONPATH": str(ROOT / "src"),
-        "HEADRACE_PATHS__JARS": str(default_directory()),
-        "HEADRACE_SPARK__DRIVER_MEMORY": "800m",
-        "HEADRACE_DASHBOARD__PORT": "0",
-        MARK: mark,
-    }
-    headrace = [sys.executable, "-m", "headrace.cli"]
-    subprocess.run([*headrace, "new", "parcels"], cwd=tmp_path, env=environment, check=True, timeout=60)
+    programs = make_environment(tmp_path / "venv", build_wheel(tmp_path / "dist"), extras="spark,dashboard")
+    environment = installed(
+        programs,
+        HEADRACE_PATHS__JARS=str(default_directory()),
+        HEADRACE_SPARK__DRIVER_MEMORY="800m",
+        HEADRACE_DASHBOARD__PORT="0",
+        **{MARK: mark},
+    )
+    headrace = [str(programs / "headrace")]
+
+    def tell(*words: str, cwd: Path = tmp_path) -> str:
+        command = subprocess.run(
+            words, cwd=cwd, env=environment, check=True, capture_output=True, text=True, timeout=60
+        )
+        return command.stdout
+
+    place = tell(str(programs / "python"), "-c", "import headrace; print(headrace.__file__)")
+    assert place.startswith(str(tmp_path / "venv")), place
+    note("installed the wheel")
+    tell(*headrace, "new", "parcels")
     project = tmp_path / "parcels"
+    assert [job["name"] for job in json.loads(tell(*headrace, "jobs", "--json", cwd=project))] == ["parcels-per-depot"]
+    note("new: there is a project with one job")
     log = tmp_path / "output.txt"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -95,19 +119,14 @@ def test_a_new_project_shows_its_results_and_ends_with_ctrl_c(tmp_path: Path) ->
         assert isinstance(busiest, list)
         assert {each["key"] for each in busiest} <= {"north", "south", "harbour"}
         assert any(report.get("event") == "dashboard" for report in reports())
-        status = subprocess.run(
-            [*headrace, "broker", "status", "--json"],
-            cwd=project,
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        results = exchange(json.loads(status.stdout)["bootstrap"])
+        note("dev: the first result is shown")
+        status = tell(*headrace, "broker", "status", "--json", cwd=project)
+        results = exchange(json.loads(status)["bootstrap"])
+        note("a plain consumer has the result of a plain producer's record")
         assert all(result["scans"] == 1 for result in results if result["depot"] == "visitor"), results
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == ExitCode.INTERRUPTED
+        note("Ctrl-C: everything has ended")
         assert left() == []
         assert "Traceback" not in log.read_text(errors="replace")
     finally:

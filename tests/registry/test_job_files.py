@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from headrace import preview
 from headrace.cli.main import app
 from headrace.config import Settings
-from headrace.errors import HeadraceError
-from headrace.registry import Registry, load_jobs
+from headrace.errors import HeadraceError, PlanError
+from headrace.registry import Registry, UnknownJobError, load_jobs
 
 JOB = """
 import polars as pl
@@ -99,3 +99,33 @@ def test_the_job_in_sql_of_the_page_on_projects_passes_on_what_a_depot_scans() -
     written = [json.loads(value) for value in job.format.encode(shown.results).to_pylist()]
     assert [each["parcel"] for each in written] == ["P-0", "P-2"]
     assert [set(each) for each in written] == [{"parcel", "scanned_at"}] * 2
+
+
+def test_a_module_that_is_not_installed_is_told_with_the_environment() -> None:
+    Path("parcels.py").write_text("import parcels_missing\n")
+    with pytest.raises(PlanError, match="No module named 'parcels_missing'") as refused:
+        load_jobs("parcels.py", Settings())
+    assert f"Install what brings parcels_missing into this environment ({sys.prefix})" in refused.value.hint
+
+
+def test_a_file_that_the_settings_name_and_that_is_not_there_is_told_with_the_settings() -> None:
+    Path("headrace.toml").write_text('jobs = ["parcel.py"]\n')
+    with pytest.raises(UnknownJobError, match="there is no file") as refused:
+        Registry(Settings.load()).every()
+    assert f"correct {Path('headrace.toml').resolve()}, which names it" in refused.value.hint
+
+
+def test_where_there_are_no_jobs_a_project_is_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.registry.jobs.entry_points_of", lambda _: [])
+    with pytest.raises(UnknownJobError, match="there are no jobs here") as refused:
+        Registry(Settings.load()).every()
+    assert "`headrace new NAME` writes a project" in refused.value.hint
+
+
+def test_what_is_no_format_is_told_in_a_line() -> None:
+    Path("parcels.py").write_text(JOB)
+    Path("headrace.toml").write_text('formats = ["parcels:late", "parcels:pl"]\n')
+    problems = [plugin.problem for plugin in Registry(Settings.load()).plugins_of("formats")]
+    told = [problem.message for problem in problems if problem is not None]
+    assert told[0] == "a Job is neither a Format nor a function that makes one"
+    assert "<module 'polars' from" in told[1] or told[1].startswith("a module is neither")

@@ -76,12 +76,12 @@ def dev(
     with only_one(settings.paths.home / "demo.lock", what="a project"):
         if fresh:
             forget(settings, jobs)
+        samples = _samples(settings, jobs, wanted=sample)  # a line that is wrong is told before anything starts
         shown = _shown(jobs)
         stage = Stage(options, settings, jobs, names, shown, fresh=fresh)
 
         def prepare(steps: Steps) -> Connection:
             connection = stage.open(steps)
-            samples = _samples(settings, jobs, wanted=sample)
             if samples:
                 topics = ", ".join(each.topic for each in samples)
                 with steps.step(f"Sending sample data to {topics}"):

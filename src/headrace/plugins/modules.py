@@ -123,6 +123,8 @@ def load_failure(place: str, problem: BaseException) -> HeadraceError:
     if isinstance(problem, SyntaxError):
         where = f", at {problem.filename}:{problem.lineno}"
     hint = problem.hint if isinstance(problem, HeadraceError) else "Correct it."
+    if isinstance(problem, ModuleNotFoundError) and problem.name:
+        hint = f"Install what brings {problem.name} into this environment ({sys.prefix}), or correct the name."
     if isinstance(problem, TypeError) and "Job.__init__()" in str(problem):
         hint = 'A job has a name and a stream: Job("late", stream).'
     told = problem.message if isinstance(problem, HeadraceError) else f"{type(problem).__name__}: {problem}"

@@ -74,7 +74,11 @@ class JobRegistry:
         if self.failed or (problems and not self.jobs):
             raise next(iter(plugin.problem for plugin in self.failed if plugin.problem), problems[0])
         if not self.jobs:
-            raise UnknownJobError("there are no jobs here", hint='Name some: jobs = ["jobs.py"] in headrace.toml.')
+            raise UnknownJobError(
+                "there are no jobs here",
+                hint='`headrace new NAME` writes a project with one; in a project of yours jobs = ["jobs.py"] in '
+                "headrace.toml names some, and `headrace run jobs.py` takes a file.",
+            )
         return list(self.jobs.values())
 
     def find(self, words: Iterable[str]) -> list[Job]:
@@ -104,7 +108,15 @@ class JobRegistry:
     def _of_word(self, word: str, origin: str) -> Plugin:
         place, _, name = word.partition(":")
         short = name or (Path(place).stem if is_path(place) else place)
-        return load_plugin("jobs", short, word, origin, lambda: _content(self._load(word)))
+        return load_plugin("jobs", short, word, origin, lambda: self._named_content(word, origin))
+
+    def _named_content(self, word: str, origin: str) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        """Load what the project's file names; what is not there is told with the file, which may be what is wrong."""
+        try:
+            return _content(self._load(word))
+        except UnknownJobError as problem:
+            hint = f"{problem.hint} Or correct {origin}, which names it: jobs = [...]."
+            raise UnknownJobError(problem.message, hint=hint) from problem
 
     def _load(self, word: str) -> JobFile:
         place, _, name = word.partition(":")

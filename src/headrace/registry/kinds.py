@@ -28,6 +28,15 @@ _BASES = {
     "pages": ("headrace.dashboard.defaults", "PageDefaults"),
 }
 
+#: A longer description of an object says no more.
+_LONGEST = 80
+
+
+def _told(thing: object) -> str:
+    """Describe an object in a few words: the repr of a job is longer than a screen."""
+    text = repr(thing)
+    return text if len(text) <= _LONGEST else f"a {type(thing).__name__}"
+
 
 def check(kind: str) -> Callable[[str, Any], str]:
     """Give the check of a kind: it says what an object is called, or raises what is wrong with it.
@@ -48,7 +57,7 @@ def _instance(kind: str) -> Callable[[str, Any], str]:
         base, name = _base(kind)
         thing: Any = given
         if base is None or not isinstance(given, base):
-            raise PlanError(f"{thing!r} is not a {name}", hint=f"Name an object of that class, for {kind}.")
+            raise PlanError(f"{_told(thing)} is not a {name}", hint=f"Name an object of that class, for {kind}.")
         return str(thing.name)
 
     return checked
@@ -58,10 +67,14 @@ def _subclass(kind: str) -> Callable[[str, Any], str]:
     def checked(_: str, thing: Any) -> str:
         base, name = _base(kind)
         if base is None or not isinstance(thing, type) or not issubclass(thing, base):
-            raise PlanError(f"{thing!r} is not a subclass of {name}", hint=f"Name a class that extends it, for {kind}.")
+            raise PlanError(
+                f"{_told(thing)} is not a subclass of {name}", hint=f"Name a class that extends it, for {kind}."
+            )
         called = getattr(thing, "name", None)
         if not isinstance(called, str) or not called:
-            raise PlanError(f"{thing!r} has no name", hint=f'Say what a file of feeds calls it: name = "{kind[:-1]}".')
+            raise PlanError(
+                f"{_told(thing)} has no name", hint=f'Say what a file of feeds calls it: name = "{kind[:-1]}".'
+            )
         return called
 
     return checked
@@ -70,7 +83,7 @@ def _subclass(kind: str) -> Callable[[str, Any], str]:
 def _format(name: str, thing: Any) -> str:
     if not isinstance(thing, Format) and not callable(thing):
         raise PlanError(
-            f"{thing!r} is neither a Format nor a function that makes one", hint="Name one of these, for formats."
+            f"{_told(thing)} is neither a Format nor a function that makes one", hint="Name one of these, for formats."
         )
     return name
 
@@ -78,7 +91,7 @@ def _format(name: str, thing: Any) -> str:
 def _sink(name: str, thing: Any) -> str:
     if not isinstance(thing, Sink) and not callable(thing):
         raise PlanError(
-            f"{thing!r} is neither a Sink nor a class or a function that makes one",
+            f"{_told(thing)} is neither a Sink nor a class or a function that makes one",
             hint="Name one of these, for sinks.",
         )
     if name in CONNECTORS:
@@ -99,7 +112,7 @@ def _type(_: str, thing: Any) -> str:
 
 def _callable(name: str, thing: Any) -> str:
     if not callable(thing):
-        raise PlanError(f"{thing!r} cannot be called", hint="Name a function or a class.")
+        raise PlanError(f"{_told(thing)} cannot be called", hint="Name a function or a class.")
     return name
 
 
