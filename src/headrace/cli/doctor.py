@@ -253,7 +253,7 @@ def check_clock(environ: Mapping[str, str]) -> Finding:
         return Finding(name, "FAIL", found, "Set the clock: events of today would seem to come from the future.")
     if environ.get("TZ") and not _is_zone(environ["TZ"]):
         return Finding(
-            name, "WARN", f"TZ is {environ['TZ']!r}, which is no time zone", "Set TZ to a name such as Europe/Helsinki."
+            name, "WARN", f"TZ is {environ['TZ']!r}, which is no time zone", "Set TZ to a name such as Europe/Paris."
         )
     if _synchronised() is False:
         return Finding(

@@ -82,7 +82,7 @@ def _show_clocks(name: str, standing: dict[str, Any]) -> None:
     reports = [each for partition in standing["partitions"] if (each := partition.get("clocks")) is not None]
     if not reports:
         terminal.line(f"{name}: nothing is known of its clocks.")
-        terminal.note('Say whose clock gives the time of a row: watermark(bounded("1s", clock="vehicle")).')
+        terminal.note('Say whose clock gives the time of a row: watermark(bounded("1s", clock="sensor")).')
         return
     keys, ahead, behind = (sum(report[each] for report in reports) for each in ("keys", "ahead", "behind"))
     terminal.line(f"{name}: of about {keys:,} clocks {ahead:,} are ahead by more than a second, {behind:,} behind.")

@@ -96,7 +96,8 @@ class Campaign:
                 )
         else:
             self.directory.mkdir(parents=True, exist_ok=True)
-            text = {"fingerprint": self.plan.fingerprint, "plan": self.plan.to_dict(), "conditions": conditions()}
+            known = {**conditions(), "load": self.subject.load.description}
+            text = {"fingerprint": self.plan.fingerprint, "plan": self.plan.to_dict(), "conditions": known}
             path.write_text(json.dumps(text, indent=1) + "\n", "utf-8")
         return self.records()
 

@@ -109,9 +109,9 @@ def _what(told: dict[str, Any]) -> str:
         f"Volumes {volumes} of {BASE} events/s, {plan['repetitions']} trials each of {plan['seconds']:g} s "
         f"after {plan['warm_up']:g} s of warming up under load.",
         "Broker, load generator, jobs and measuring shared the cores of one machine.",
-        "The load is a simulated fleet, one report per vehicle and second, with event times by the clock on the wall.",
+        told["conditions"].get("load", ""),
     ]
-    return f"<p>{_text(' '.join(sentences))}</p>"
+    return f"<p>{_text(' '.join(sentences).strip())}</p>"
 
 
 def _verdict(told: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:

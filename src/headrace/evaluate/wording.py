@@ -28,7 +28,7 @@ PARITY = _joined("""
 """)
 
 SIZES = _joined("""
-    A vehicle position: its value alone, then what its record takes in the broker's log by compression, key and batch
+    An event of the load: its value alone, then what its record takes in the broker's log by compression, key and batch
     headers included.
 """)
 
@@ -55,9 +55,5 @@ LIMITS = [
         machines are not in them.
         """,
         f"Somebody else's use of more than {FOREIGN_CORES:g} cores is told as a remark of the trial.",
-        """
-        Events arrive up to 0.9 s out of order and none is late; emergency stops are ten times as frequent as in the
-        usual fleet.
-        """,
     )
 ]

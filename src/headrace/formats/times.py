@@ -69,7 +69,7 @@ class EventTime:
         except (PolarsError, ValueError, LookupError, OSError) as problem:
             raise SchemaError(
                 f"times cannot be read by {self.pattern!r} in the zone {self.zone!r}: {problem}",
-                hint='Give a pattern such as "%d.%m.%Y %H:%M:%S" and a zone such as "Europe/Helsinki".',
+                hint='Give a pattern such as "%d.%m.%Y %H:%M:%S" and a zone such as "Europe/Paris".',
             ) from problem
 
     @property

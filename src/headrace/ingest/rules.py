@@ -110,7 +110,7 @@ class FieldRule:
         try:
             ZoneInfo(self.zone)
         except (KeyError, ValueError, OSError) as error:
-            raise ConfigError(f"zone is {self.zone!r}", hint="Give one such as Europe/Helsinki.") from error
+            raise ConfigError(f"zone is {self.zone!r}", hint="Give one such as Europe/Paris.") from error
         if self.format != "iso" and self.format not in _EPOCHS:
             _check_pattern(self.format)
 

@@ -100,12 +100,14 @@ class Load:
         topics: The topics that it writes.
         module: The module that is run: `parcels.load`.
         sample: Gives some of its events.
+        description: What it is like, in sentences for the report: what is sent how often, how late, what is unusual.
     """
 
     name: str
     topics: tuple[str, ...]
     module: str
     sample: Callable[[], Sample]
+    description: str = ""
 
     def command(self, *, bootstrap: str, rate: int, seed: int, **options: Any) -> list[str]:
         """Give the command that runs it.

@@ -642,7 +642,7 @@ class Stream:
         self._refuse_if(
             keep_for is not None, "keep_for of an aggregate of a window", "A window ends by itself; leave it out."
         )
-        self._refuse_if(not aggregates, "aggregate of nothing", "Name at least one, such as vehicles=count().")
+        self._refuse_if(not aggregates, "aggregate of nothing", "Name at least one, such as scans=count().")
         reserved = {*PANE_COLUMNS, EVENT_TIME, *self.keys}
         for name in aggregates:
             self._refuse_if(name in reserved, f"aggregate column {name!r} is taken", "Give it another name.")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def aggregate(source: Stream, aggregates: Mapping[str, Aggregate], *, keep_for: int | None = None) -> Stream:
     """Fold all rows of each key; see `Stream.aggregate`."""
     if not aggregates:
-        raise PlanError("aggregate of nothing", hint="Name at least one, such as vehicles=count().")
+        raise PlanError("aggregate of nothing", hint="Name at least one, such as scans=count().")
     for name in aggregates:
         if name in {EVENT_TIME, IS_RETRACTION, *source.keys} or name.startswith("#"):
             raise PlanError(f"aggregate column {name!r} is taken", hint="Give it another name.")

@@ -525,4 +525,4 @@ def _check_clocks(strategy: WatermarkStrategy) -> None:
             f"ahead={strategy.ahead!r} without clock_tolerance", hint="Say how far past its arrival a time may be."
         )
     if strategy.of is not None and strategy.clock is None:
-        raise PlanError("of= without clock=", hint='Name the column that says whose clock it is: clock="vehicle".')
+        raise PlanError("of= without clock=", hint='Name the column that says whose clock it is: clock="sensor".')
