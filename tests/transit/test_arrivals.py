@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, get_args
 
 import polars as pl
 import pytest
@@ -30,6 +31,28 @@ def test_without_disorder_reports_arrive_when_they_happen() -> None:
     assert (arrived.positions["arrival_time"] == arrived.positions["event_time"]).all()
     expected = pl.concat([fleet.stop_events(second) for second in range(3)])
     assert arrived.stop_events.height == expected.height
+
+
+def test_clocks_that_are_wrong_move_the_times_of_their_vehicles_and_no_arrival() -> None:
+    right = take_all(Disorder.none(), [1] * 5)
+    wrong = take_all(replace(Disorder.none(), wrong_clocks=0.2), [1] * 5)
+    by = pl.col("event_time_right") - pl.col("event_time")
+    columns = ["vehicle_id", "arrival_time"]
+    both = wrong.select(*columns, "event_time").join(right.select(*columns, "event_time"), on=columns, suffix="_right")
+    assert both.height == right.height
+    errors = both.group_by("vehicle_id").agg(
+        by.n_unique().alias("errors"), by.first().dt.total_seconds(fractional=True).alias("by")
+    )
+    assert errors["errors"].to_list() == [1] * 80
+    off = errors.filter(pl.col("by") != 0)["by"]
+    assert (off.len(), (off > 0).sum()) == (16, 8)
+    assert off.abs().is_between(1, 600).all()
+
+
+@pytest.mark.parametrize("wrong", [{"wrong_clocks": 1.5}, {"wrong_by": (0, 5)}, {"wrong_by": (9, 5)}])
+def test_clocks_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PlanError, match="wrong_"):
+        Disorder(**wrong)
 
 
 def test_nothing_is_lost_or_made_up() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ class SimulatorSettings:
         service: "flat": all vehicles are always out; "weekday": as many as at that time of a working day.
         disorder: How messages arrive late, twice and out of order: "hsl", as measured; "hsl-archive", with an
             archive's repeats; "calm", a little; "none".
+        wrong_clocks: Share of the vehicles whose clocks are wrong, by 1 s to 10 min.
         stop_events: Whether events at stops are sent, too.
         elsewhere: Whether events of traffic lights and drivers are sent, too.
         copies: How often each message is sent, by other vehicles.
@@ -76,6 +77,7 @@ class SimulatorSettings:
     speed: float = 1.0
     service: str = "flat"
     disorder: str = "hsl"
+    wrong_clocks: float = 0.0
     stop_events: bool = True
     elsewhere: bool = True
     copies: int = 1
@@ -96,11 +98,15 @@ class SimulatorSettings:
             raise ConfigError("speed inf needs seconds", hint="Without the clock nothing else would stop it.")
         self.begin(_EPOCH)
         try:
-            Disorder.named(self.disorder)
+            self.roads()
             checked_copies(self.copies)
             Fleet.check(**self._of_fleet(), start=_EPOCH)
         except PlanError as error:
             raise ConfigError(error.message, hint=error.hint) from error
+
+    def roads(self) -> Disorder:
+        """How messages travel, and by which clocks."""
+        return replace(Disorder.named(self.disorder), wrong_clocks=self.wrong_clocks)
 
     def _of_fleet(self) -> dict[str, Any]:
         names = ("vehicles", "service", "emergency_rate", "gps_loss", "gps_noise")
@@ -180,7 +186,7 @@ class SimulatorConnector(Connector[SimulatorSettings]):
         fleet, first = settings.fleet(settings.begin(_EPOCH + timedelta(microseconds=self._wall())))
         arrivals = Arrivals(
             fleet,
-            Disorder.named(settings.disorder),
+            settings.roads(),
             first=first,
             stop_events=settings.stop_events,
             elsewhere=settings.elsewhere,

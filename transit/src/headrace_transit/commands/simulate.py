@@ -134,6 +134,9 @@ def simulate(
     gps_noise: Annotated[
         float, typer.Option("--gps-noise", metavar="METRES", help="How far reported positions are off.")
     ] = 2.0,
+    wrong_clocks: Annotated[
+        float, typer.Option("--wrong-clocks", metavar="SHARE", help="Share of the vehicles with wrong clocks.")
+    ] = 0.0,
     truth: Annotated[
         Path | None,
         typer.Option(
@@ -190,6 +193,7 @@ def simulate(
             emergency_rate=emergencies,
             gps_loss=gps_loss,
             gps_noise=gps_noise,
+            wrong_clocks=wrong_clocks,
             truth="" if truth is None else str(truth),
         )
     except ConfigError as error:  # here it was typed, not configured
@@ -221,7 +225,7 @@ def _send_events(
 ) -> None:
     """Send the fleet's reports as events to Kafka."""
     from headrace.kafka import Topics
-    from headrace_transit.simulator import Disorder, TruthFile
+    from headrace_transit.simulator import TruthFile
     from headrace_transit.simulator.feed import simulate as feed
     from headrace_transit.topics import input_topics
 
@@ -240,7 +244,7 @@ def _send_events(
             speed=chosen.speed,
             duration=chosen.seconds,
             first=first,
-            disorder=Disorder.named(chosen.disorder),
+            disorder=chosen.roads(),
             copies=chosen.copies,
             truth=truth,
             encoding="json" if encoding is Encoding.JSON else "binary",

@@ -85,6 +85,7 @@ class Arrivals:
         self.second = first
         self._stop_events, self._elsewhere = stop_events, elsewhere
         self._transport = Transport(self.disorder, seed=fleet.seed, vehicles=fleet.vehicles)
+        self._clock_errors = self.disorder.clock_errors(fleet.vehicles, seed=fleet.seed)
         self._held: list[pl.DataFrame] = [pl.DataFrame(schema=kind) for kind in (_POSITIONS, _STOP_EVENTS, _ELSEWHERE)]
 
     @property
@@ -140,6 +141,9 @@ class Arrivals:
         delay = self._transport.delays(vehicle, sent // 1000)
         arrival = sent + (delay * 1e6).astype(np.int64)
         whole = frame.with_columns(pl.Series(ARRIVAL_TIME, arrival).cast(_INSTANT))
+        if self.disorder.wrong_clocks:
+            shown = happened + self._clock_errors[vehicle]
+            whole = whole.with_columns(pl.Series(EVENT_TIME, shown).cast(frame.schema[EVENT_TIME]))
         rows, later = self._transport.repeats(vehicle, moment, delay)
         if not len(rows):
             return whole

@@ -71,6 +71,8 @@ HSL_STALLS = (
 #: Shares of the vehicles with good, fair and bad radio, and how often these stall: once is the mean.
 _RADIO_SHARES, _RADIO_STALLS = np.array([0.7, 0.95]), np.array([0.25, 1.5, 9.0])
 _RADIO_LASTS = 1_800.0
+#: Tells the draws of clocks from all others of a seed.
+_CLOCKS = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,9 @@ class Disorder:
         holds: Whether events that vehicles send some time after they happened (a bus's PDE) arrive that much later.
         overlap: Seconds at the beginning of every five minutes in which half of the vehicles' reports arrive twice, in
             the same moment, as in an archive whose pieces overlap.
+        wrong_clocks: Share of the vehicles whose clocks are wrong, half of them ahead and half behind: the event times
+            of all their reports are, and arrivals are not.
+        wrong_by: Seconds by which these are wrong, from the least to the most; small errors are more frequent.
 
     >>> Disorder.none().late_share
     0.0
@@ -104,14 +109,18 @@ class Disorder:
     stalls: tuple[Stalls, ...] = field(default=(), repr=False)
     holds: bool = True
     overlap: float = 0.0
+    wrong_clocks: float = 0.0
+    wrong_by: tuple[float, float] = (1.0, 600.0)
 
     def __post_init__(self) -> None:
-        for name in ("late_share", "duplicate_share"):
+        for name in ("late_share", "duplicate_share", "wrong_clocks"):
             if not 0 <= getattr(self, name) <= 1:
                 raise PlanError(f"{name} is {getattr(self, name)}", hint="Give a number from 0 to 1.")
         for name in ("delay", "spread", "late_mean", "late_most", "overlap"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise PlanError(f"{name} is {getattr(self, name)}", hint="Give a number that is 0 or more.")
+        if not 0 < self.wrong_by[0] <= self.wrong_by[1] < float("inf"):
+            raise PlanError(f"wrong_by is {self.wrong_by}", hint="Give the least and the most seconds, above 0.")
         for stalls in self.stalls:
             if not 0 < stalls.shortest <= stalls.longest < stalls.every / 2:
                 raise PlanError(
@@ -121,6 +130,21 @@ class Disorder:
         shares, seconds = zip(*self.latency, strict=True) if self.latency else ((0, 1), (0, 0))
         if [*shares] != sorted(shares) or [*seconds] != sorted(seconds) or (shares[0], shares[-1]) != (0, 1):
             raise PlanError("the latency does not rise from share 0 to share 1", hint="Give (share, seconds) pairs.")
+
+    def clock_errors(self, vehicles: int, *, seed: int) -> Integers:
+        """By how many microseconds the clock of each vehicle is ahead; the same seed gives the same clocks.
+
+        >>> errors = Disorder(wrong_clocks=0.5, wrong_by=(2, 60)).clock_errors(1000, seed=1)
+        >>> int((errors > 0).sum()), int((errors < 0).sum()), bool((abs(errors[errors != 0]) >= 2_000_000).all())
+        (250, 250, True)
+        """
+        random = np.random.default_rng([seed, _CLOCKS])
+        errors = np.zeros(vehicles, dtype=np.int64)
+        wrong = random.permutation(vehicles)[: round(self.wrong_clocks * vehicles)]
+        least, most = (np.log(seconds) for seconds in self.wrong_by)
+        by = (np.exp(random.uniform(least, most, len(wrong))) * 1e6).astype(np.int64)
+        errors[wrong] = np.where(np.arange(len(wrong)) % 2 == 0, by, -by)
+        return errors
 
     @classmethod
     def none(cls) -> Self:
