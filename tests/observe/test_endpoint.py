@@ -52,6 +52,24 @@ def test_it_listens_on_loopback_unless_told() -> None:
         MetricsEndpoint(0, host="203.0.113.1")
 
 
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("127.0.0.1:9400", 200),
+        ("localhost", 200),
+        ("localhost:1", 200),
+        ("[::1]:9400", 200),
+        ("evil.example:9400", 403),
+    ],
+)
+def test_a_foreign_name_for_this_machine_is_refused(host: str, code: int) -> None:
+    with MetricsEndpoint(0) as endpoint:
+        assert get(endpoint, "/metrics", Host=host).status_code == code
+    with MetricsEndpoint(0, host="0.0.0.0") as endpoint:  # noqa: S104 - others may ask by any name
+        url = endpoint.url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+        assert httpx.get(url, headers={"Host": host}, timeout=10).status_code == 200
+
+
 def test_silent_clients_do_not_keep_others_out_for_ever() -> None:
     """More are turned away at once than are served; those who are turned away see a closed connection."""
     with MetricsEndpoint(0) as endpoint:

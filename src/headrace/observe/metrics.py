@@ -16,7 +16,9 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+from ipaddress import ip_address
+from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from prometheus_client import CollectorRegistry
@@ -130,14 +132,24 @@ class MetricsEndpoint:
         self.close()
 
 
-class _Server(ThreadingHTTPServer):
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Server(ThreadingMixIn, TCPServer):
     """A thread per request, and only so many of them."""
 
+    allow_reuse_address = True
     daemon_threads = True
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, monitored: Monitored) -> None:
         self.registry = registry
         self.monitored = monitored
+        #: A page of a foreign site may point a name of its own at this machine; only names of loopback are accepted.
+        self.only_loopback = _is_loopback(host)
         self._clients = threading.BoundedSemaphore(_MOST_CLIENTS)
         super().__init__((host, port), _Handler)
 
@@ -165,6 +177,10 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
+        asked = (self.headers.get("Host") or "localhost").rpartition(":")
+        if self.server.only_loopback and not _is_loopback(asked[0] or asked[2]):
+            self._answer(403, "text/plain", b"Ask by the address 127.0.0.1, or by localhost.\n")
+            return
         path = self.path.partition("?")[0]
         if path == "/metrics":
             encode, content_type = choose_encoder(self.headers.get("Accept") or "")
