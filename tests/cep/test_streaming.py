@@ -123,6 +123,7 @@ def test_partial_matches_that_cannot_come_to_a_match_of_their_own_need_not_be_fo
     many_rows = data.draw(st.sampled_from([1, 3, 1000]))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("headrace.cep.columnar.MANY_ROWS", many_rows)
+        patched.setattr("headrace.cep.first_matches._FEW_STEPS", data.draw(st.sampled_from([1, 2, 16])))
         assert in_pieces(matcher, frame, cuts, watermark)[0] == expected
 
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from headrace.cep.tables import Bools, Ints, ThreadTable
     from headrace.cep.threads import Move, Threads
 
+#: One step of following a partial match takes as long as looking at so many rows from behind.
+_FEW_STEPS: Final = 16
+
 #: With fewer rows of a key at hand, following its partial matches is as quick.
 MANY_ROWS: Final = 48
 
@@ -91,6 +94,8 @@ class FirstMatches:
     def __init__(self, program: Program, machine: Threads, times: Ints, skip: Skip, begins: Bools) -> None:
         self._within = program.within
         self._times = times
+        self._time: list[int] = times.tolist()
+        self._steps_left = 0
         self._past_last = skip.kind == "past_last"
         self._begins = begins
         self._label_number = {name: number for number, name in enumerate(program.labels)}
@@ -134,16 +139,19 @@ class FirstMatches:
         """
         if self._prospects is None and len(waiting):
             return Firsts([], [], begin, keeps_waiting=True)
-        if self._prospects is not None:
-            self._prospects.build(begin, end)
+        # Where start rows are few and their ways short, following them takes less than looking at all rows.
+        self._steps_left = (end - begin) // _FEW_STEPS if self._prospects is not None else end * (end - begin)
+        if len(waiting):
+            self._steps_left = 0
         firsts = Firsts([], [], end)
         kept, decided = 0, -NEVER_ROW
         for start, limit, places, nodes in self._starts(begin, end, waiting):
             if start < kept:
                 continue
-            if self._prospects is None:
-                outcome = self._follow(start, end)
-            else:
+            outcome = self._follow(start, end) if self._steps_left > 0 else None
+            if self._prospects is not None and self._steps_left <= 0:
+                if not self._prospects.built(begin):
+                    self._prospects.build(begin, end)
                 outcome = self._foresee(self._prospects, max(start, begin), end, start, limit, places)
             if outcome is None:
                 if start < begin:
@@ -163,7 +171,11 @@ class FirstMatches:
     def _follow(self, start: int, end: int) -> _Outcome | None:
         """Follow the partial matches of one start row until a match is complete or all are over."""
         run, found = KeyRun(), Found()
-        for row, time in enumerate(self._times[start:end].tolist(), start):
+        for row in range(start, end):
+            time = self._time[row]
+            self._steps_left -= 1
+            if self._steps_left < 0:
+                return None
             if time >= run.deadline and row > start:
                 deadline = run.deadline
                 self._machine.advance(run, time, found)
