@@ -109,7 +109,7 @@ class Headrace(Dialect):
             **{
                 key: kind
                 for key, kind in sqlglot_tokens.Tokenizer.KEYWORDS.items()
-                if key not in ("CALL", "EXECUTE", "COPY")
+                if key not in ("CALL", "EXECUTE", "COPY", "SESSION")
             },
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
         }

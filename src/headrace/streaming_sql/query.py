@@ -7,6 +7,7 @@ what Python writes with `Stream` and what SQL writes is the same plan, with the 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -174,14 +175,22 @@ def plan_relation(
     tree = parse_query(query) if isinstance(query, str) else query
     planner = Planner(text, tables, functions=functions, bounded=bounded, warn=warn)
     try:
-        relation = planner.query(tree)
-        return selects.materialized(planner, relation, tree)
+        relation = selects.materialized(planner, planner.query(tree), tree)
+        return _with_arrival(relation)
     except QueryError:
         raise
     except HeadraceError as problem:
         raise QueryError(problem.message, text, *_span(text), hint=problem.hint) from problem
     except RecursionError:
         raise QueryError("the query is nested too deeply", text, hint="Use WITH to name parts of it.") from None
+
+
+def _with_arrival(relation: Relation) -> Relation:
+    """Hide the columns that stand for the time of arrival: they say how rows are looked up, and have no value."""
+    if all(column.physical or column.role != "proctime" for column in relation.columns):
+        return relation
+    columns = [each if each.physical else replace(each, shown=False) for each in relation.columns]
+    return replace(relation, columns=tuple(columns))
 
 
 def plan_query(

@@ -238,7 +238,7 @@ def _projected(select: Select) -> Relation:
     place = 0
     for name, bound, column in items:
         if column is not None and not column.physical:
-            columns.append(replace(column, name=name, table=""))
+            columns.append(replace(column, name=name, table="", shown=True))
             continue
         own = physical[place]
         place += 1
@@ -312,9 +312,12 @@ def _items(select: Select) -> list[tuple[str, Bound | None, Column | None]]:
             ]
             continue
         name = item.alias or _name_of(inner, place)
+        if isinstance(inner, exp.Anonymous) and inner.name.upper() == "PROCTIME" and not inner.expressions:
+            items.append((name, None, Column(name, "", pl.Datetime("us", "UTC"), role="proctime")))
+            continue
         column = _plain_column(select, inner)
         if column is not None and (
-            not column.physical and column.role in ("rank", "window_start", "window_end", "window_time")
+            not column.physical and column.role in ("rank", "window_start", "window_end", "window_time", "proctime")
         ):
             items.append((name, None, column))
         else:
