@@ -1,6 +1,7 @@
 """Run NEXMark: every query in process and on Spark, its answers compared with plain computations.
 
 python -m benchmarks.nexmark [--quick] [--only q5 ...]
+python -m benchmarks.nexmark --sql [--quick] [--only q5 ...]     the queries in SQL, on Spark
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from benchmarks import workload
+from benchmarks.nexmark import sql_runs
 from benchmarks.nexmark.generator import Auctions
 from benchmarks.nexmark.queries import QUERIES, TOPIC, bids_of_rows, job
 from benchmarks.nexmark.reference import Rows, answers, shown
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import workload
 from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.evaluate.parity import until
 
@@ -78,12 +80,16 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=10_000, help="events a second of event time")
     parser.add_argument("--only", action="append", default=[], help="queries to run; all if none is named")
     parser.add_argument("--no-spark", action="store_true")
+    parser.add_argument("--sql", action="store_true", help="the queries in SQL, q0 to q23 and cep0 to cep3")
     parser.add_argument("--quick", action="store_true", help="little data: to see that it works, not for figures")
     chosen = parser.parse_args()
     if chosen.quick:
         # A minute of event time: what is final ends some seconds before the watermark.
         chosen.events, chosen.batch, chosen.rate = 60_000, 10_000, 1_000
     warnings.filterwarnings("ignore", message=".*may go on for ever")
+    if chosen.sql:
+        sql_runs.run(chosen)
+        return
     events = Auctions(rate=chosen.rate).events(0, chosen.events)
     names = [name for name in QUERIES if not chosen.only or name in chosen.only]
     told: dict[str, dict[str, Any]] = {}

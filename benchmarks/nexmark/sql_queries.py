@@ -41,7 +41,7 @@ CREATE TABLE events ({_COLUMNS}, dateTime TIMESTAMP(3) METADATA FROM 'event-time
     p_time AS PROCTIME(), WATERMARK FOR dateTime AS dateTime - INTERVAL '1' SECOND) WITH ({events});
 CREATE TABLE events_by_arrival ({_COLUMNS}, p_time AS PROCTIME()) WITH ({events});
 CREATE TABLE side_input (key BIGINT, `value` STRING, PRIMARY KEY (key) NOT ENFORCED)
-    WITH ('connector' = 'upsert-kafka', 'topic' = '{side}', 'format' = 'json', 'key.format' = 'raw');
+    WITH ('connector' = 'upsert-kafka', 'topic' = '{side}', 'format' = 'json');
 {_VIEWS}"""
 
 

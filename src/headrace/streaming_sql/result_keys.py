@@ -50,7 +50,8 @@ def _with_keys(stream: Stream) -> Stream:
         if isinstance(node, plan.Stateless):
             steps.append(node.step)
         node = node.input
-    keys = [key for key in node.keys if key in node.schema]
+    ways = compile_outputs({"": stream.node}).outputs
+    keys = [key for key in ways[0].keys if key in node.schema] if len(ways) == 1 else []
     if not keys or all(key in stream.schema for key in keys):
         return stream
     for step in reversed(steps):
