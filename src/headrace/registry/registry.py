@@ -175,6 +175,7 @@ class Registry:
             formats={name: partial(self.format, name) for name in self.things("formats")},
             sinks={name: partial(self.sink, name) for name in self.things("sinks")},
             load=load,
+            types=lambda name: self.types.get(name).message_class,
         )
         for name, function in self.things("functions").items():
             made.add_function(name, function)

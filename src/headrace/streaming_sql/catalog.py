@@ -31,6 +31,8 @@ from headrace.streaming_sql.user_functions import scalar_function
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from google.protobuf.message import Message
+
     from headrace.sinks.contract import Sink
     from headrace.streaming_sql import statements
     from headrace.streaming_sql.script import Fragment
@@ -114,6 +116,7 @@ class Catalog:
         formats: Formats beside Headrace's own, by name: what makes them from columns and a time.
         sinks: Sinks that a table may name as its connector: what makes them from the other options of the table.
         load: Gives the function that `'module:attribute'` names.
+        types: Gives the message type of a name, for tables of events in the envelope.
     """
 
     def __init__(
@@ -122,8 +125,9 @@ class Catalog:
         formats: Mapping[str, Callable[..., Any]] | None = None,
         sinks: Mapping[str, Callable[..., Sink]] | None = None,
         load: Callable[[str], Callable[..., Any]] | None = None,
+        types: Callable[[str], type[Message]] | None = None,
     ) -> None:
-        self.formats = OwnFormats(dict(formats or {}))
+        self.formats = OwnFormats(dict(formats or {}), types)
         self._sinks = dict(sinks or {})
         self._load = load
         self._entries: dict[tuple[str, str], Entry] = {}

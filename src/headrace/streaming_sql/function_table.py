@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.streaming_sql.clock_functions import add_clock_functions
 from headrace.streaming_sql.functions import Table
+from headrace.streaming_sql.geo_functions import add_geo_functions
 from headrace.streaming_sql.json_functions import add_json_functions
 from headrace.streaming_sql.nested_functions import add_nested_functions
 from headrace.streaming_sql.number_functions import add_number_functions
@@ -27,6 +28,7 @@ def _all() -> dict[str, ScalarFunction]:
     add_time_functions(table)
     add_clock_functions(table)
     add_nested_functions(table)
+    add_geo_functions(table)
     add_json_functions(table)
     return table.functions
 

@@ -14,6 +14,8 @@ from headrace.formats.times import ISO
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from google.protobuf.message import Message
+
     from headrace.formats import Format
     from headrace.streaming_sql.options import Options
 
@@ -64,9 +66,15 @@ class TimeOfEvents:
 
 @dataclass(frozen=True)
 class OwnFormats:
-    """Formats beside Headrace's own, by name: what makes them from columns and a time."""
+    """Formats beside Headrace's own.
+
+    Args:
+        factories: By name: what makes them from columns and a time.
+        types: Gives the message type of a name, for tables of events in the envelope.
+    """
 
     factories: Mapping[str, Factory] = field(default_factory=dict)
+    types: Callable[[str], type[Message]] | None = None
 
 
 def choose_format(options: Options, own: OwnFormats, *, prefix: str = "", default: str = ENVELOPE) -> FormatChoice:

@@ -113,7 +113,7 @@ def topic_table(table: CreateTable, options: Options, own: OwnFormats, compute: 
     keyed = bool(table.primary_key) and (choice.is_changelog or options.text("connector") == "upsert-kafka")
     try:
         if choice.is_envelope:
-            stream = _of_envelope(topic, columns, options)
+            stream = _of_envelope(topic, columns, options, own)
         else:
             read = _record_format(columns, options, choice, own, time)
             if keyed:
@@ -233,7 +233,7 @@ def _record_format(
     return record(value, key=key, headers=headers, **figures)
 
 
-def _of_envelope(topic: str, columns: SourceColumns, options: Options) -> Stream:
+def _of_envelope(topic: str, columns: SourceColumns, options: Options, own: OwnFormats) -> Stream:
     for column in columns.metadata.values():
         if column.key not in _OWN_TIMES:
             raise column.at.problem(
@@ -243,7 +243,18 @@ def _of_envelope(topic: str, columns: SourceColumns, options: Options) -> Stream
     if columns.key:
         raise options.problem("key.format", "the envelope has no format of the key", hint="Leave 'key.format' out.")
     schema = {name: each.dtype for name, each in columns.physical.items() if name not in (EVENT_TIME, INGESTION_TIME)}
-    return Stream.topic(topic, schema=schema)
+    named = options.text("headrace.type")
+    if not named:
+        return Stream.topic(topic, schema=schema)
+    if own.types is None:
+        raise options.problem("headrace.type", f"the type {named} is not known here")
+    stream = Stream.topic(topic, own.types(named))
+    missing = [name for name in schema if name not in stream.schema]
+    if missing:
+        hint = f"It has {', '.join(stream.schema)}."
+        raise options.problem("headrace.type", f"{named} has no column {missing[0]}", hint=hint)
+    casts = {name: pl.col(name).cast(dtype) for name, dtype in schema.items() if stream.schema[name] != dtype}
+    return stream.with_columns(**casts) if casts else stream
 
 
 def _unknown_metadata(column: MetadataColumn) -> ScriptError:

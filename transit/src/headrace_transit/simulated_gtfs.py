@@ -100,14 +100,15 @@ def has_simulated_stop(column: str) -> pl.Expr:
 def _are_simulated(columns: Sequence[pl.Series]) -> pl.Series:
     stops = columns[0]
     # The network takes a while to build, so a worker does it when the first reports come, and not when jobs are listed.
-    known = stops.is_in(_simulated_stops().implode()).fill_null(value=False)
+    known = stops.is_in(simulated_stops().implode()).fill_null(value=False)
     if not known.all():
         _warn_of_real_vehicles()
     return known
 
 
 @cache
-def _simulated_stops() -> pl.Series:
+def simulated_stops() -> pl.Series:
+    """Give the numbers of the stops of the simulated network."""
     numbers = np.unique(np.concatenate([path.stop_ids for path in helsinki().paths]))
     return pl.Series(numbers).cast(pl.String)
 
