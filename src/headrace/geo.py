@@ -63,7 +63,8 @@ def h3_cell(latitude: IntoExpr, longitude: IntoExpr, *, resolution: int = 9) -> 
     """
     _check_resolution(resolution)
     degrees = [_expression(latitude).cast(pl.Float64), _expression(longitude).cast(pl.Float64)]
-    return pl.map_batches(degrees, partial(_cells, resolution=resolution), return_dtype=pl.UInt64)
+    cells = partial(_cells, resolution=resolution)
+    return pl.map_batches(degrees, cells, return_dtype=pl.UInt64, is_elementwise=True)
 
 
 def cell_text(cell: IntoExpr) -> pl.Expr:
@@ -111,7 +112,7 @@ def cell_parent(cell: IntoExpr, *, resolution: int) -> pl.Expr:
     without_resolution = cells & pl.lit(~(0xF << _RESOLUTION_BIT) & _ALL_BITS, dtype=pl.UInt64)
     unused_digits = (1 << 3 * (MAX_RESOLUTION - resolution)) - 1
     parent = without_resolution | pl.lit(resolution << _RESOLUTION_BIT | unused_digits, dtype=pl.UInt64)
-    return pl.when(_resolution(cells) >= resolution).then(parent).name.keep()
+    return pl.when(_resolution(cells) >= resolution).then(parent)
 
 
 def cell_line(origin: IntoExpr, target: IntoExpr, *, limit: int) -> pl.Expr:
@@ -132,7 +133,8 @@ def cell_line(origin: IntoExpr, target: IntoExpr, *, limit: int) -> pl.Expr:
     if limit < 1:
         raise PlanError(f"a line of at most {limit} steps", hint="Give a number of 1 or more.")
     cells = [_expression(origin).cast(pl.UInt64), _expression(target).cast(pl.UInt64)]
-    return pl.map_batches(cells, partial(_lines, limit=limit), return_dtype=pl.List(pl.UInt64))
+    lines = partial(_lines, limit=limit)
+    return pl.map_batches(cells, lines, return_dtype=pl.List(pl.UInt64), is_elementwise=True)
 
 
 def distance(latitude: IntoExpr, longitude: IntoExpr, to_latitude: IntoExpr, to_longitude: IntoExpr) -> pl.Expr:
