@@ -264,3 +264,21 @@ def test_bounded_tables_are_ordered_limited_and_warn_of_nothing() -> None:
     endless = last(session, SCANS + "SELECT depot, COUNT(*) FROM scans GROUP BY depot")
     assert isinstance(endless, Answer)
     assert "keeps each group for ever" in endless.planned.cautions[0]
+
+
+def test_results_of_windows_that_fire_again_are_told_apart() -> None:
+    from headrace.events import Codec
+    from headrace.spark.output.records import Writer
+
+    session = Session()
+    (job,) = jobs_of(
+        session,
+        SCANS
+        + """CREATE TABLE totals (place STRING, till TIMESTAMP(3), kilos DOUBLE, PRIMARY KEY (place, till) NOT ENFORCED)
+             WITH ('connector' = 'kafka', 'topic' = 'totals', 'format' = 'json');
+             INSERT INTO totals SELECT depot, window_end, SUM(weight)
+             FROM TUMBLE(scans, ts, INTERVAL '5' MINUTE) GROUP BY depot, window_start, window_end
+             EMIT EARLY EVERY INTERVAL '10' SECOND ALLOWED LATENESS INTERVAL '1' MINUTE""",
+    )
+    assert tuple(job.upsert) == ("place", "till")
+    Writer(job, Codec())  # refuses a job whose results could not be told apart

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from headrace.engine.operator import EVENT_TIME
+from headrace.engine.operator import EVENT_TIME, PANE_INDEX, WINDOW_END, WINDOW_START
 from headrace.stream import Stream, plan
 from headrace.stream.pipeline import compile_outputs
 from headrace.stream.steps import Drop, Select, replaces, schema_after
@@ -50,8 +50,13 @@ def _with_keys(stream: Stream) -> Stream:
         if isinstance(node, plan.Stateless):
             steps.append(node.step)
         node = node.input
-    ways = compile_outputs({"": stream.node}).outputs
-    keys = [key for key in ways[0].keys if key in node.schema] if len(ways) == 1 else []
+    pipeline = compile_outputs({"": stream.node})
+    if len(pipeline.outputs) != 1:
+        return stream
+    (way,) = pipeline.outputs
+    # Results of a window that fires again are told apart by the window and the number of the pane.
+    panes = (WINDOW_START, WINDOW_END, PANE_INDEX) if pipeline.stages[way.stage].fires_again else ()
+    keys = [key for key in (*way.keys, *panes) if key in node.schema]
     if not keys or all(key in stream.schema for key in keys):
         return stream
     for step in reversed(steps):
