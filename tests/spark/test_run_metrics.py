@@ -73,7 +73,8 @@ def batch(number: int, **changes: Any) -> BatchDone:
 
 def test_totals_add_up_over_batches_and_gauges_show_the_newest() -> None:
     metrics = RunMetrics("q", ["a", "b"])
-    place = {"watermark": 5_000_000, "idle": False, "holds_back": True, "absurd": 2, "ahead": 1, "newest": 6_000_000}
+    place: dict[str, Any] = {"watermark": 5_000_000, "idle": False, "holds_back": True, "absurd": 2, "ahead": 1}
+    place |= {"newest": 6_000_000, "clocks": {"keys": 50, "ahead": 4, "behind": 0, "worst": []}}
     first = JobFigures(10, 4, 1, {"null_key": 2}, ({"partition": "in/it/3", **place},))
     counters = {"a": {"jumps": 3, "state.bytes": 50, "state.bytes/count": 40, "state.keys/count": 7}}
     metrics(batch(0, jobs={"a": first}, seconds=0.3, counters=counters, unreadable={"malformed": 5}))
@@ -98,6 +99,7 @@ def test_totals_add_up_over_batches_and_gauges_show_the_newest() -> None:
         ("batch_seconds_bucket", "0.5"): 1, ("batch_seconds_bucket", "300.0"): 1, ("batch_seconds_bucket", "+Inf"): 2,
         ("batch_seconds_count",): 2, ("batch_seconds_sum",): 400.3, ("phase_seconds_total", "addBatch"): 1.5,
         ("backlog", "3", "in/it"): 9, ("watermark_timestamp_seconds", "a"): 5.0,
+        ("partition_wrong_clocks", "a", "3", "ahead", "in/it"): 4,
         ("partition_holds_back", "a", "3", "in/it"): 1, ("partition_absurd_events", "a", "3", "in/it"): 2,
     }  # fmt: skip
     assert {key: found.get(key) for key in expected} == expected

@@ -219,6 +219,8 @@ class RunMetrics(Collector):
         holding = self._gauge("partition_holds_back", "1: the partition that holds a job's watermark back.", *labels)
         absurd = self._gauge("partition_absurd_events", "Events with an absurd time, since the state began.", *labels)
         ahead = self._gauge("partition_ahead_events", "Events ahead of their arrival, since the state began.", *labels)
+        text = "Keys whose clocks are wrong by more than a second, since the state began, ahead or behind."
+        wrong = self._gauge("partition_wrong_clocks", text, *labels, "side")
         for job, figures in sorted(({} if self._batch is None else self._batch.jobs).items()):
             for told in figures.partitions:
                 topic, _, number = told["partition"].rpartition("/")
@@ -229,7 +231,9 @@ class RunMetrics(Collector):
                 holding.add_metric(place, float(told["holds_back"]))
                 absurd.add_metric(place, told["absurd"])
                 ahead.add_metric(place, told["ahead"])
-        yield from (lags, idle, holding, absurd, ahead)
+                for side in ("ahead", "behind") if told.get("clocks") else ():
+                    wrong.add_metric([*place, side], told["clocks"][side])
+        yield from (lags, idle, holding, absurd, ahead, wrong)
 
     def _of_batches(self) -> Iterator[Metric]:
         text = "Seconds from the plan of a batch to its commit."
