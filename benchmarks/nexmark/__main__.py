@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from benchmarks import workload
 from benchmarks.nexmark import sql_runs
 from benchmarks.nexmark.generator import Auctions
 from benchmarks.nexmark.queries import QUERIES, TOPIC, bids_of_rows, job
@@ -25,7 +26,6 @@ from benchmarks.nexmark.reference import Rows, answers, shown
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import workload
 from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.evaluate.parity import until
 

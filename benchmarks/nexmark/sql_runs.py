@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import workload
 from benchmarks.nexmark.generator import Auctions
 from benchmarks.nexmark.queries import TOPIC
 from benchmarks.nexmark.sql_queries import SQL, side_input, tables_of_topics, with_more_columns
@@ -16,7 +17,6 @@ from benchmarks.nexmark.sql_reference import expected
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import workload
 from headrace.dev import EmbeddedBroker, ServerSettings
 from headrace.engine.changelog import final
 from headrace.evaluate.parity import stream_results
