@@ -204,6 +204,7 @@ def test_a_page_is_taken_apart():
     assert page.anchors == {"a-title", "a-title-1"}
 
 
+@pytest.mark.slow  # their answers are in tests/examples
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_run(path, capsys):
     runpy.run_path(str(path), run_name="__main__")

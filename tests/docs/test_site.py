@@ -15,6 +15,8 @@ from tests.docs.pages import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow  # it builds the site
+
 #: What a browser fetches by itself, as against links that somebody follows.
 FETCHED = re.compile(r"<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=\"(?P<address>[^\"]+)\"")
 FETCHED_BY_STYLE = re.compile(r"(?:url\(\s*|@import\s+)[\"']?(?P<address>https?:[^\"')\s]+)")
