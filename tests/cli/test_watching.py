@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.stopping import Stop
 from headrace.cli.watching import FileWatch, run_again
+from headrace.errors import ExitCode
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from .conftest import Cli
 
 
 def test_only_source_files_of_the_project_count(tmp_path: Path) -> None:
@@ -54,3 +57,9 @@ def test_a_change_starts_the_command_again_also_after_it_has_failed(tmp_path: Pa
     stop.set()
     watched.join(30)
     assert not watched.is_alive()
+
+
+def test_watching_without_a_job_is_wrong_usage(cli: Cli) -> None:
+    refused = cli("run", "--watch")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "name the jobs to run, or give --all" in refused.output

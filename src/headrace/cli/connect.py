@@ -73,7 +73,8 @@ def connect(settings: Settings) -> Connection:
         if bootstrap is None:
             raise BrokerError(
                 f"no Kafka is running: no broker in {settings.broker_directory}, and broker.bootstrap is not set",
-                hint="Start one (`headrace broker start`, `headrace demo`) or name one (--bootstrap HOST:PORT).",
+                hint="Start one (`headrace broker start`, or `headrace dev` in a project) or name one "
+                "(--bootstrap HOST:PORT).",
             )
         connection = embedded(settings, bootstrap)
     connection.check()

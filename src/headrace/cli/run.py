@@ -400,10 +400,10 @@ def run(
         spark__master=(master, "--master"),
         spark__delivery=(None if delivery is None else delivery.value, "--delivery"),
     )
-    if watch:
+    known = registry(settings)
+    if watch and every != bool(names):
         _watch(settings, names or [])
         return
-    known = registry(settings)
     if every == bool(names):
         listed = ", ".join(known.jobs) or "none"
         raise UsageError("name the jobs to run, or give --all", hint=f"Jobs: {listed}. See `headrace jobs`.")
