@@ -27,6 +27,8 @@ DIFFERENCES: Final = {
     "order of nulls": "In Headrace they are the smallest, in DuckDB the last: both are told NULLS FIRST or LAST.",
     "CAST of a double to an integer": "Headrace cuts, DuckDB rounds: doubles are floored before.",
     "ties of ROW_NUMBER": "Which of equal rows is first is not defined: the order ends with a key.",
+    "aggregates of no rows": "Without GROUP BY, Headrace gives a row with the first row, as Flink does; DuckDB always: "
+    "HAVING COUNT(*) > 0 is added.",
     "windows": "DuckDB has none: TUMBLE is written as time_bucket there.",
 }
 
@@ -318,6 +320,8 @@ class Generator:
         if self.rng.random() < 0.3:
             test = self.aggregate_condition()
             having = (f" HAVING {test[0]}", f" HAVING {test[1]}")
+        if not having[0]:
+            having = (" HAVING COUNT(*) > 0",) * 2
         where = self.where("")
         group = [""] * 2
         if keys:
@@ -333,7 +337,7 @@ class Generator:
         return self.pick(
             (f"COUNT(*) > {number}",) * 2,
             (f"SUM(i) > {number}",) * 2,
-            ("MAX(s) IS NOT NULL",) * 2,
+            ("COUNT(*) > 0 AND MAX(s) IS NOT NULL",) * 2,
             ("MIN(i) < COUNT(DISTINCT j)",) * 2,
         )
 

@@ -103,7 +103,8 @@ def cast_of(bound: Bound, target: DataType, *, strict: bool, length: int | None 
         (target.is_numeric() or isinstance(target, pl.Boolean))
         and (source.is_numeric() or isinstance(source, pl.Boolean))
     ) or _nested(source, target):
-        value = bound.expr.cast(target, strict=strict)
+        exact = isinstance(source, pl.Decimal) and isinstance(target, pl.Decimal) and target.scale < source.scale
+        value = (_rounded(bound.expr, target) if exact else bound.expr).cast(target, strict=strict)
     else:
         return None
     return (
@@ -111,6 +112,11 @@ def cast_of(bound: Bound, target: DataType, *, strict: bool, length: int | None 
         if value is not None and length is not None and isinstance(target, pl.String)
         else value
     )
+
+
+def _rounded(value: pl.Expr, target: DataType) -> pl.Expr:
+    """Round a decimal half away from zero; a cast alone rounds half to even."""
+    return value.round(target.scale, mode="half_away_from_zero") if isinstance(target, pl.Decimal) else value
 
 
 def _nested(source: DataType, target: DataType) -> bool:
@@ -151,6 +157,10 @@ def _from_text(value: pl.Expr, target: DataType, *, strict: bool) -> pl.Expr | N
     if target.is_integer():
         # A fraction is cut off, as with numbers.
         return stripped.str.replace(r"^([+-]?\d+)\.\d*$", "${1}").str.strip_prefix("+").cast(target, strict=strict)
+    if isinstance(target, pl.Decimal):
+        # Digits behind the scale are rounded, as with numbers.
+        wide = pl.Decimal(38, min(target.scale + 6, 38))
+        return _rounded(stripped.cast(wide, strict=strict), target).cast(target, strict=strict)
     if target.is_numeric():
         return stripped.cast(target, strict=strict)
     if isinstance(target, pl.Binary):

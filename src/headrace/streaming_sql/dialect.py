@@ -8,10 +8,12 @@ the table of functions, and not by the parser.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sqlglot import exp
+from sqlglot import generator as sqlglot_generator
 from sqlglot import parser as sqlglot_parser
 from sqlglot import tokens as sqlglot_tokens
 from sqlglot.dialects.dialect import Dialect
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 #: Brackets nested more deeply are refused.
 MAX_BRACKETS: Final = 100
 WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+_BEGINNINGS: Final = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
 #: Words that are no alias of a table where one of these follows.
 _AFTER_EMIT: Final[dict[str, tuple[str, ...]]] = {
     "EMIT": ("ON", "CHANGES", "EARLY", "LATE", "WITH"),
@@ -105,6 +108,7 @@ class Headrace(Dialect):
 
         IDENTIFIERS = ["`", '"']  # noqa: RUF012
         QUOTES = ["'"]  # noqa: RUF012
+        HEX_STRINGS = [("x'", "'"), ("X'", "'")]  # noqa: RUF012
         KEYWORDS = {  # noqa: RUF012
             **{
                 key: kind
@@ -112,6 +116,17 @@ class Headrace(Dialect):
                 if key not in ("CALL", "EXECUTE", "COPY", "SESSION")
             },
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
+        }
+
+    class Generator(sqlglot_generator.Generator):
+        """Writes what only this dialect has, well enough to tell one from the other."""
+
+        TRANSFORMS = {  # noqa: RUF012
+            **sqlglot_generator.Generator.TRANSFORMS,
+            WindowTable: lambda self, node: f"{node.this}({self.sql(node, 'data')}, {self.expressions(node, 'sizes')})",
+            MatchTable: lambda self, node: f"{self.sql(node, 'this')} MATCH_RECOGNIZE {node.args['start']}",
+            LateTable: lambda self, node: f"LATE({self.sql(node, 'this')})",
+            Emit: lambda *_: "EMIT",
         }
 
     class Parser(sqlglot_parser.Parser):
@@ -311,6 +326,15 @@ class Headrace(Dialect):
             return emit
 
 
+def written(node: exp.Expr) -> str:
+    """Write a part of a query, for messages and to tell equal parts.
+
+    >>> written(parse_query("SELECT a+ 1 FROM t").expressions[0])
+    'a + 1'
+    """
+    return str(node.sql(dialect=Headrace))
+
+
 def parse_query(text: str) -> exp.Expr:
     """Read one query.
 
@@ -381,6 +405,7 @@ def _checked(text: str) -> list[tuple[int, int]]:
         words = tokenize(text)
     except PlanError as error:
         raise _positioned(error, text) from None
+    _check_one(words, text)
     depth = 0
     clauses: list[tuple[int, int]] = []
     place = 0
@@ -398,6 +423,19 @@ def _checked(text: str) -> list[tuple[int, int]]:
             place = closing
         place += 1
     return clauses
+
+
+def _check_one(words: Sequence[ClauseToken], text: str) -> None:
+    """Refuse what is no query, and more than one."""
+    first = words[0]
+    if first.kind == "end":
+        return
+    if not (first.is_word(*_BEGINNINGS) or first.is_punctuation("(")):
+        raise QueryError("only a query can stand here", text, first.start, first.end - first.start,
+                         hint="Write SELECT ... FROM ....")  # fmt: skip
+    for word, following in itertools.pairwise(words):
+        if word.is_punctuation(";") and following.kind != "end" and not following.is_punctuation(";"):
+            raise QueryError("one query at a time", text, following.start, hint="Run each query by itself.")
 
 
 def _closing(words: Sequence[ClauseToken], opening: int, text: str) -> int:

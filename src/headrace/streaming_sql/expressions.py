@@ -6,6 +6,7 @@ IF and COALESCE is computed for the rows that need it, so that a CAST in it does
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,11 +14,23 @@ import polars as pl
 from sqlglot import exp
 
 from headrace.streaming_sql import casts, operators
+from headrace.streaming_sql.dialect import written
 from headrace.streaming_sql.errors import QueryError, error_at, similar
 from headrace.streaming_sql.function_table import FUNCTIONS
 from headrace.streaming_sql.functions import ArgumentError
 from headrace.streaming_sql.intervals import interval_of
-from headrace.streaming_sql.values import BOOLEAN, NULL, STRING, Bound, coerced, common, constant, instance, spoken
+from headrace.streaming_sql.values import (
+    BOOLEAN,
+    MAX_PRECISION,
+    NULL,
+    STRING,
+    Bound,
+    coerced,
+    common,
+    constant,
+    instance,
+    spoken,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,14 +125,33 @@ class Binder:
         try:
             if written.isdigit():
                 value = int(written)
-                if value >= 2**63:
-                    return constant(Decimal(value), pl.Decimal(38, 0))
-                return constant(value)
+                if value >= 10**MAX_PRECISION:
+                    raise OverflowError
+                return constant(value) if value < 2**63 else constant(Decimal(value), pl.Decimal(MAX_PRECISION, 0))
             if "e" in written.lower():
-                return constant(float(written))
-            return constant(Decimal(written))
+                number = float(written)
+                if math.isinf(number):
+                    raise OverflowError
+                return constant(number)
+            decimal = Decimal(written)
+            if len(decimal.as_tuple().digits) > MAX_PRECISION:
+                raise OverflowError
+            return constant(decimal)
         except (ValueError, InvalidOperation, OverflowError) as error:
-            raise self._error(node, f"the number {written} cannot be read") from error
+            shown = written if len(written) < 50 else f"{written[:50]}..."
+            raise self._error(
+                node,
+                f"the number {shown} does not fit into any type",
+                hint="DECIMAL has 38 digits; a DOUBLE is written as 1.5e10.",
+            ) from error
+
+    def _bind_hexstring(self, node: exp.HexString) -> Bound:
+        try:
+            return constant(bytes.fromhex(str(node.this)), pl.Binary())
+        except ValueError:
+            raise self._error(
+                node, f"X'{node.this}' are no bytes", hint="Write two digits for each: X'00FF'."
+            ) from None
 
     def _bind_null(self, node: exp.Null) -> Bound:
         del node
@@ -133,7 +165,7 @@ class Binder:
         if value is None:
             raise self._error(
                 node,
-                f"the interval {node.sql()} cannot be read",
+                f"the interval {written(node)} cannot be read",
                 hint="Write INTERVAL '5' SECOND, INTERVAL '1' MONTH or INTERVAL '1:30' MINUTE TO SECOND.",
             )
         return constant(value, operators.MONTHS if isinstance(value, operators.Months) else None)
@@ -188,6 +220,8 @@ class Binder:
             raise self._error(node, "IN with a query cannot stand here", hint="It can stand in WHERE, joined by AND.")
         left = self.bind(node.this)
         items = [self.bind(item) for item in node.expressions]
+        if not items:
+            raise self._error(node, "IN of nothing", hint="Write x IN (1, 2, 3), or x IN (SELECT ...).")
         constants = [item.value for item in items if item.is_constant and not item.is_null]
         same = {type(value) for value in constants}
         if len(constants) == len(items) and len(same) == 1 and len(items) > 3:
@@ -287,7 +321,7 @@ class Binder:
         if target is None:
             raise self._error(
                 node,
-                f"unknown type {node.to.sql()}",
+                f"unknown type {written(node.to)}",
                 hint="Known are BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BYTES, "
                 "DATE, TIME, TIMESTAMP, ARRAY<t>, ROW<f t>, MAP<k, v>.",
             )
@@ -307,7 +341,7 @@ class Binder:
         try:
             found = pl.select(value.alias("value")).item()
         except pl.exceptions.PolarsError as error:
-            raise self._error(node, f"{node.this.sql()} cannot be cast to {spoken(target)}") from error
+            raise self._error(node, f"{written(node.this)} cannot be cast to {spoken(target)}") from error
         if isinstance(target, pl.List | pl.Struct):
             return Bound(value, target)
         return Bound(pl.lit(found, dtype=target), target, found)
@@ -380,7 +414,7 @@ class Binder:
             return self.call(name, [unit, *(self.bind(each) for each in arguments[1:])], node)
         for argument in arguments:
             if isinstance(argument, exp.Star | exp.Distinct):
-                raise self._error(node, f"{name} is no aggregate, so it cannot take {argument.sql()}")
+                raise self._error(node, f"{name} is no aggregate, so it cannot take {written(argument)}")
         return self.call(name, [self.bind(argument) for argument in arguments], node)
 
     def call(self, name: str, arguments: Sequence[Bound], node: exp.Expr) -> Bound:
@@ -477,10 +511,10 @@ def _spoken_node(node: exp.Expr) -> str:
     if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
         return "a query"
     if isinstance(node, exp.Window):
-        return f"{node.this.sql()} OVER"
+        return f"{written(node.this)} OVER"
     if isinstance(node, exp.Star):
         return "*"
-    return node.sql()[:60]
+    return written(node)[:60]
 
 
 __all__ = ["STRING", "Binder"]

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from headrace.streaming_sql import late_rows, matching, window_tables
 from headrace.streaming_sql.constants import constant_rows
-from headrace.streaming_sql.dialect import LateTable, MatchTable, WindowTable
+from headrace.streaming_sql.dialect import LateTable, MatchTable, WindowTable, written
 from headrace.streaming_sql.expressions import Binder
 from headrace.streaming_sql.relation import Column, Relation
 from headrace.streaming_sql.values import common, spoken
@@ -39,7 +39,7 @@ def plan_source(planner: Planner, node: exp.Expr, outer: Scope | None) -> Relati
     elif isinstance(node, exp.TableFromRows):
         return plan_source(planner, node.this, outer)
     else:
-        raise planner.error(node, f"{node.sql()[:40]} cannot stand in FROM")
+        raise planner.error(node, f"{written(node)[:40]} cannot stand in FROM")
     return aliased(planner, node, relation)
 
 

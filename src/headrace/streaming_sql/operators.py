@@ -21,6 +21,7 @@ from headrace.streaming_sql.casts import timestamp_of_text
 from headrace.streaming_sql.functions import ArgumentError, element_type
 from headrace.streaming_sql.number_functions import modulo
 from headrace.streaming_sql.text_functions import text_of
+from headrace.streaming_sql.time_functions import within_calendar
 from headrace.streaming_sql.values import (
     BIGINT,
     BOOLEAN,
@@ -41,6 +42,8 @@ from headrace.streaming_sql.values import (
     spoken,
 )
 
+#: Products of decimals have no more digits behind the point, unless an operand has.
+_MAX_SCALE: Final = 18
 Operator: TypeAlias = Callable[[Bound, Bound], Bound]
 #: The type of an interval of months, which only a constant has.
 MONTHS: Final = pl.Struct({"months": pl.Int64()})
@@ -89,10 +92,12 @@ def multiply(left: Bound, right: Bound) -> Bound:
     kinds = [bound.dtype for bound in (left, right)]
     merged = common(kinds)
     if isinstance(merged, pl.Decimal):
-        scale = min(sum(_scale(kind) for kind in kinds), MAX_PRECISION)
+        scales = [_scale(kind) for kind in kinds]
+        scale = sum(scales) if sum(scales) <= _MAX_SCALE else max(_MAX_SCALE, *scales)
         wide = pl.Decimal(MAX_PRECISION, scale)
-        value = left.expr.cast(wide) * right.expr.cast(pl.Decimal(MAX_PRECISION, _scale(right.dtype)))
-        return Bound(value, wide)
+        one = left.expr.cast(wide, strict=False)
+        other = right.expr.cast(pl.Decimal(MAX_PRECISION, scales[1]), strict=False)
+        return Bound(_fitting(one, wide, one.cast(DOUBLE) * other.cast(DOUBLE)) * other, wide)
     return _computed(left, right, "*", lambda a, b: a * b)
 
 
@@ -111,7 +116,9 @@ def divide(left: Bound, right: Bound) -> Bound:
     if isinstance(merged, pl.Decimal):
         scale = min(max(6, _scale(left.dtype) + _scale(right.dtype)), MAX_PRECISION)
         divisor = pl.when(right.expr != 0).then(right.expr.cast(pl.Decimal(MAX_PRECISION, _scale(right.dtype))))
-        return Bound(left.expr.cast(pl.Decimal(MAX_PRECISION, scale)) / divisor, pl.Decimal(MAX_PRECISION, scale))
+        wide = pl.Decimal(MAX_PRECISION, scale)
+        one = left.expr.cast(wide, strict=False)
+        return Bound(_fitting(one, wide, one.cast(DOUBLE) / divisor.cast(DOUBLE)) / divisor, wide)
     return Bound(left.expr.cast(DOUBLE) / right.expr.cast(DOUBLE), DOUBLE)
 
 
@@ -254,13 +261,15 @@ def _is_interval(bound: Bound) -> bool:
 
 def _shifted(moment: Bound, by: Bound, sign: int) -> Bound:
     if isinstance(by.value, Months):
-        return Bound(moment.expr.dt.offset_by(f"{sign * by.value.count}mo"), moment.dtype)
+        return Bound(
+            within_calendar(moment.expr.dt.offset_by(f"{sign * by.value.count}mo"), moment.dtype), moment.dtype
+        )
     if isinstance(moment.dtype, pl.Date):
         whole_days = isinstance(by.value, dt.timedelta) and by.value % dt.timedelta(days=1) == dt.timedelta(0)
         if not whole_days:
             moment = Bound(coerced(moment, TIMESTAMP), TIMESTAMP)
     shifted = moment.expr + by.expr if sign > 0 else moment.expr - by.expr
-    return Bound(shifted, moment.dtype)
+    return Bound(within_calendar(shifted, moment.dtype), moment.dtype)
 
 
 def _scale(dtype: pl.DataType) -> int:
@@ -294,8 +303,16 @@ def _computed(left: Bound, right: Bound, sign: str, compute: Callable[[pl.Expr, 
         if not -(2**63) <= value < 2**63:
             raise ArgumentError(f"{left.value} {sign} {right.value} does not fit into BIGINT", "Use DECIMAL or DOUBLE.")
     if isinstance(kind, pl.Decimal):
-        return Bound(compute(left.expr.cast(kind), right.expr.cast(kind)), kind)
+        one, other = left.expr.cast(kind, strict=False), right.expr.cast(kind, strict=False)
+        size = compute(one.cast(DOUBLE), other.cast(DOUBLE))
+        return Bound(compute(_fitting(one, kind, size), other), kind)
     return Bound(compute(left.expr.cast(kind), right.expr.cast(kind)), kind)
+
+
+def _fitting(one: pl.Expr, kind: pl.Decimal, size: pl.Expr) -> pl.Expr:
+    """Make null of an operand where the result has too many digits, so that one bad row does not stop a stream."""
+    most = 10.0 ** (MAX_PRECISION - kind.scale) * (1 - 1e-12)
+    return pl.when(size.abs() < most).then(one)
 
 
 def _distinct(left: Bound, right: Bound) -> Bound:

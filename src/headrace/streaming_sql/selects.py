@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from headrace.engine.operator import EVENT_TIME
 from headrace.streaming_sql import from_clause, grouping, joining, overs, ranking, subqueries, window_tables
+from headrace.streaming_sql.dialect import written
 from headrace.streaming_sql.emission import refuse_emission
 from headrace.streaming_sql.expressions import Binder
 from headrace.streaming_sql.relation import Column, Relation, fresh_names
@@ -118,7 +119,7 @@ class Select:
             raise self.planner.error(
                 node,
                 f"column {node.name!r} is neither in GROUP BY nor in an aggregate",
-                hint=f"Add it to GROUP BY, or write FIRST_VALUE({node.sql()}) or MAX({node.sql()}).",
+                hint=f"Add it to GROUP BY, or write FIRST_VALUE({written(node)}) or MAX({written(node)}).",
             )
         return self.scope.resolve(node)
 
@@ -146,7 +147,7 @@ def canonical(node: exp.Expr, scope: Scope) -> str:
             return each.this
         return each
 
-    return str(node.copy().transform(resolved).sql())
+    return written(node.copy().transform(resolved))
 
 
 def conjuncts(node: exp.Expr) -> list[exp.Expr]:
@@ -191,7 +192,7 @@ def _refuse_aggregates(planner: Planner, condition: exp.Expr) -> None:
     for each in condition.walk(prune=lambda inner: isinstance(inner, exp.Query)):
         if grouping.is_aggregate(each):
             raise planner.error(
-                each, f"the aggregate {each.sql()} in WHERE", hint="Conditions on groups are in HAVING."
+                each, f"the aggregate {written(each)} in WHERE", hint="Conditions on groups are in HAVING."
             )
         if isinstance(each, exp.Window):
             raise planner.error(

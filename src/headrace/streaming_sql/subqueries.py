@@ -212,7 +212,7 @@ def _joined(select: Select, node: exp.Subquery, text: str) -> Select:
     joined = joining.join_relations(planner, node, relation, inner, conditions, "left")
     place = len(relation.columns) + inner.columns.index(shown[0])
     column = joined.columns[place]
-    if correlated and query.expressions[0].unalias().name.upper() in _COUNTS:
+    if query.expressions[0].unalias().name.upper() in _COUNTS:
         # No rows are counted as 0; any other aggregate of them is null.
         counted = unkeyed(joined.stream).with_columns(**{column.physical: pl.col(column.physical).fill_null(0)})
         joined = joined.with_stream(counted)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from headrace.streaming_sql.casts import cast_of
 from headrace.streaming_sql.functions import ArgumentError, Table, by_value, text_constant
-from headrace.streaming_sql.values import BIGINT, BOOLEAN, STRING
+from headrace.streaming_sql.values import BIGINT, BOOLEAN, STRING, Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.streaming_sql.values import Bound
+#: REPEAT, LPAD and RPAD make no longer texts.
+MAX_CHARACTERS: Final = 1_000_000
 
 
 def add_text_functions(table: Table) -> None:
@@ -109,15 +110,10 @@ def _letters(table: Table) -> None:
     table.add(
         "REPEAT(text, n)",
         group,
-        "n times.",
+        "n times; null where that has more than a million characters.",
         ("REPEAT('ab', 2)", "'abab'"),
         STRING,
-        lambda a: (
-            pl.when(a[1].expr > 0)
-            .then(a[0].expr.repeat_by(a[1].expr.clip(0)).list.join(""))
-            .when(a[1].expr.is_not_null() & a[0].expr.is_not_null())
-            .then(pl.lit(""))
-        ),
+        by_row(_repeated, STRING),
         "text",
         "integer",
     )
@@ -192,10 +188,10 @@ def _parts(table: Table) -> None:
     table.add(
         "LPAD(text, length, fill)",
         group,
-        "Filled up, or cut, to a length.",
+        "Filled up, or cut, to a length of at most a million.",
         ("LPAD('7', 3, '0')", "'007'"),
         STRING,
-        by_value("lpad", STRING),
+        _padded("lpad"),
         "text",
         "integer",
         "text",
@@ -207,7 +203,7 @@ def _parts(table: Table) -> None:
         "Filled up at the end.",
         ("RPAD('7', 3, '.')", "'7..'"),
         STRING,
-        by_value("rpad", STRING),
+        _padded("rpad"),
         "text",
         "integer",
         "text",
@@ -388,6 +384,35 @@ def _codes(table: Table) -> None:
     )
 
 
+def by_row(function: Callable[..., Any], result: pl.DataType) -> Callable[[Sequence[Bound]], pl.Expr]:
+    """Call a function of Python for each row; with a null among its arguments it gives null."""
+
+    def call(values: pl.Series) -> pl.Series:
+        rows = values.struct.unnest().iter_rows()
+        found = [None if any(value is None for value in row) else function(*row) for row in rows]
+        return pl.Series(values.name, found, dtype=result)
+
+    def build(arguments: Sequence[Bound]) -> pl.Expr:
+        row = pl.struct([argument.expr.alias(f"a{place}") for place, argument in enumerate(arguments)])
+        return row.map_batches(call, return_dtype=result, is_elementwise=True)
+
+    return build
+
+
+def _repeated(text: str, number: int) -> str | None:
+    return text * max(number, 0) if len(text) * number <= MAX_CHARACTERS else None
+
+
+def _padded(name: str) -> Callable[[Sequence[Bound]], pl.Expr]:
+    """Call LPAD or RPAD; no value of a column can make a text that fills the memory."""
+
+    def build(arguments: Sequence[Bound]) -> pl.Expr:
+        size = pl.when(arguments[1].expr <= MAX_CHARACTERS).then(arguments[1].expr)
+        return by_value(name, STRING)([arguments[0], Bound(size, BIGINT), *arguments[2:]])
+
+    return build
+
+
 def substring(arguments: Sequence[Bound]) -> pl.Expr:
     """Cut a part out; a part that begins before the text is empty."""
     if all(argument.is_constant for argument in arguments[1:]) and isinstance(arguments[1].value, int):
@@ -459,7 +484,8 @@ def regex_of(argument: Bound) -> str:
     try:
         pl.Series([""]).str.contains(pattern)
     except pl.exceptions.PolarsError as error:
-        said = str(error).strip().split("\n")[-1]
+        said = next((line for line in str(error).split("\n") if line.startswith("error: ")), str(error).split("\n")[0])
+        said = said.removeprefix("error: ").removeprefix("regex error: ")
         raise ArgumentError(f"the pattern {pattern!r} cannot be read: {said}") from None
     return pattern
 

@@ -10,13 +10,13 @@ from urllib.parse import parse_qs, quote_plus, unquote_plus, urlsplit
 import polars as pl
 
 from headrace.streaming_sql.functions import ArgumentError, Table, text_constant
-from headrace.streaming_sql.text_functions import regex_of
+from headrace.streaming_sql.text_functions import by_row, regex_of
 from headrace.streaming_sql.values import BIGINT, BOOLEAN, STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from headrace.streaming_sql.values import Bound, DataType
+    from headrace.streaming_sql.values import Bound
 
 _TEXTS = pl.List(STRING)
 _MAP = pl.List(pl.Struct({"key": STRING, "value": STRING}))
@@ -32,21 +32,6 @@ def add_text_patterns(table: Table) -> None:
     _addresses(table)
     _kinds(table)
     _codes(table)
-
-
-def by_row(function: Callable[..., Any], result: DataType) -> Callable[[Sequence[Bound]], pl.Expr]:
-    """Call a function of Python for each row; with a null among its arguments it gives null."""
-
-    def call(values: pl.Series) -> pl.Series:
-        rows = values.struct.unnest().iter_rows()
-        found = [None if any(value is None for value in row) else function(*row) for row in rows]
-        return pl.Series(values.name, found, dtype=result)
-
-    def build(arguments: Sequence[Bound]) -> pl.Expr:
-        row = pl.struct([argument.expr.alias(f"a{place}") for place, argument in enumerate(arguments)])
-        return row.map_batches(call, return_dtype=result, is_elementwise=True)
-
-    return build
 
 
 def _regular(table: Table) -> None:

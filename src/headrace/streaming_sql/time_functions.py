@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -49,6 +50,11 @@ _TRUNCATED: Final = {
     "SECOND": "1s",
     "MILLISECOND": "1ms",
 }
+
+
+_FIRST: Final = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+_LAST: Final = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
+_MONTHS_OF_CALENDAR: Final = 12 * 9999
 
 
 def add_time_functions(table: Table) -> None:
@@ -244,9 +250,18 @@ def _add(arguments: Sequence[Bound]) -> pl.Expr:
     unit, amount = _known_unit(arguments[0]), arguments[1].expr
     value = coerced(arguments[2], _added_type(arguments))
     if unit in MONTHS:
-        return value.dt.offset_by(pl.concat_str([(amount * MONTHS[unit]).cast(BIGINT).cast(STRING), pl.lit("mo")]))
+        months = (amount * MONTHS[unit]).cast(BIGINT)
+        months = pl.when(months.abs() <= _MONTHS_OF_CALENDAR).then(months).cast(STRING)
+        return within_calendar(value.dt.offset_by(pl.concat_str([months, pl.lit("mo")])), _added_type(arguments))
     step = (amount * MICROS[unit]).cast(BIGINT).cast(pl.Duration("us"))
-    return value + step
+    return within_calendar(value + step, _added_type(arguments))
+
+
+def within_calendar(moment: pl.Expr, dtype: DataType = TIMESTAMP) -> pl.Expr:
+    """Make null of a time before the year 1 or after 9999, which no sink can write."""
+    if isinstance(dtype, pl.Date):
+        return pl.when(moment.is_between(pl.lit(_FIRST.date()), pl.lit(_LAST.date()))).then(moment)
+    return pl.when(moment.is_between(pl.lit(_FIRST, dtype=TIMESTAMP), pl.lit(_LAST, dtype=TIMESTAMP))).then(moment)
 
 
 def _difference(arguments: Sequence[Bound]) -> pl.Expr:
@@ -317,9 +332,9 @@ def _from_number(arguments: Sequence[Bound]) -> pl.Expr:
     if precision not in (0, 3, 6):
         raise ArgumentError("the precision must be 0, 3 or 6")
     factor = {0: 1_000_000, 3: 1_000, 6: 1}[precision]
-    return (arguments[0].expr * factor).cast(BIGINT).cast(TIMESTAMP)
+    return within_calendar((arguments[0].expr * factor).cast(BIGINT).cast(TIMESTAMP))
 
 
 def _from_unix(arguments: Sequence[Bound]) -> pl.Expr:
     pattern = _pattern(arguments[1]) if len(arguments) > 1 else "%Y-%m-%d %H:%M:%S"
-    return (arguments[0].expr.cast(BIGINT) * 1_000_000).cast(TIMESTAMP).dt.strftime(pattern)
+    return within_calendar((arguments[0].expr.cast(BIGINT) * 1_000_000).cast(TIMESTAMP)).dt.strftime(pattern)

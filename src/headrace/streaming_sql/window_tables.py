@@ -14,6 +14,7 @@ import polars as pl
 from sqlglot import exp
 
 from headrace.engine.operator import EVENT_TIME, WINDOW_END, WINDOW_START
+from headrace.streaming_sql.dialect import written
 from headrace.streaming_sql.intervals import interval_of
 from headrace.streaming_sql.relation import Column, Relation, fresh_names
 from headrace.streaming_sql.scope import Scope
@@ -129,7 +130,7 @@ def _assigner(planner: Planner, node: exp.Expr, kind: str, given: dict[str, int]
 def _length(planner: Planner, node: exp.Expr) -> int:
     value = interval_of(node)
     if not isinstance(value, dt.timedelta):
-        raise planner.error(node, f"{node.sql()} is no length of a window",
+        raise planner.error(node, f"{written(node)} is no length of a window",
                             hint="Write INTERVAL '5' MINUTE; months have no fixed length.")  # fmt: skip
     return value // dt.timedelta(microseconds=1)
 

@@ -140,8 +140,9 @@ def _round(value: Any, digits: int = 0) -> Any:
         half = (abs(value) + step // 2) // step * step
         return half if value >= 0 else -half
     exact = value if isinstance(value, Decimal) else Decimal(repr(value))
-    if not exact.is_finite():
-        return value
+    exponent = exact.as_tuple().exponent
+    if not isinstance(exponent, int) or -exponent <= digits:
+        return value  # no number, or nothing to round
     rounded = exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP)
     return rounded if isinstance(value, Decimal) else float(rounded)
 
