@@ -69,3 +69,11 @@ def test_a_query_gives(query: str, rows: list[tuple[Any, ...]]) -> None:
 def test_a_query_is_refused(query: str, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         final(query)
+
+
+def test_conditions_of_columns_with_one_value_each_are_computed_row_by_row() -> None:
+    # A horizontal OR of Polars gives one row for all where its columns hold one value each.
+    query = (
+        "SELECT x.k, 'a' = x.k OR 0 <= x.v, y.v FROM t AS x LEFT JOIN u AS y ON x.k = y.k WHERE x.k = 'a' AND x.v = 1"
+    )
+    assert final(query) == [("a", True, 1), ("a", True, 3), ("a", True, 4)]

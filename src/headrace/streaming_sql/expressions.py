@@ -28,7 +28,9 @@ from headrace.streaming_sql.values import (
     coerced,
     common,
     constant,
+    every,
     instance,
+    some,
     spoken,
 )
 
@@ -194,7 +196,7 @@ class Binder:
         if len(terms) > _MAX_TERMS:
             raise self._error(node, f"more than {_MAX_TERMS} conditions in one expression")
         conditions = [self.condition(term) for term in terms]
-        combine = pl.all_horizontal if kind is exp.And else pl.any_horizontal
+        combine = every if kind is exp.And else some
         return Bound(combine(conditions), BOOLEAN)
 
     def _bind_not(self, node: exp.Not) -> Bound:
@@ -229,7 +231,7 @@ class Binder:
             if merged is not None and isinstance(merged, pl.String | pl.Int64):
                 return Bound(coerced(left, merged).is_in(constants), BOOLEAN)
         tests = [self._applied(operators.BINARY["EQ"], [left, item], node).expr for item in items]
-        return Bound(pl.any_horizontal(tests), BOOLEAN)
+        return Bound(some(tests), BOOLEAN)
 
     def _bind_between(self, node: exp.Between) -> Bound:
         value, low, high = (self.bind(each) for each in (node.this, node.args["low"], node.args["high"]))
@@ -327,7 +329,7 @@ class Binder:
             )
         bound = self.bind(node.this)
         if self._guards and strict and not bound.is_constant:
-            needed = pl.all_horizontal(self._guards) if len(self._guards) > 1 else self._guards[0]
+            needed = every(self._guards)
             bound = Bound(pl.when(needed).then(bound.expr), bound.dtype)
         value = casts.cast_of(bound, target, strict=strict, length=casts.length_of(node.to))
         if value is None:

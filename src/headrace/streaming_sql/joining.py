@@ -24,7 +24,12 @@ from headrace.streaming_sql.relation import Column, Relation, fresh_names
 from headrace.streaming_sql.scope import Scope
 from headrace.streaming_sql.steps import ALL_ROWS, added, needs_text, projected, text_key, unkeyed
 from headrace.streaming_sql.time_bounds import Bounds, time_bounds
-from headrace.streaming_sql.values import Bound, coerced, common
+from headrace.streaming_sql.values import (
+    Bound,
+    coerced,
+    common,
+    every,
+)
 from headrace.tables import Table
 from headrace.tables.upserts import IS_DELETE
 
@@ -362,7 +367,7 @@ class _Sides:
         predicates = [*self._conditions, *(self._condition(each) for each in conditions)]
         if not predicates:
             return None
-        return predicates[0] if len(predicates) == 1 else pl.all_horizontal(predicates)
+        return every(predicates)
 
     def _condition(self, node: exp.Expr) -> pl.Expr:
         return Binder(self.planner.text, self.scope.resolve, functions=self.planner.functions).condition(node)

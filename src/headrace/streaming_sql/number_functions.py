@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from headrace.streaming_sql.functions import Table, by_value, common_type, first_type, number_type
-from headrace.streaming_sql.values import BIGINT, DOUBLE, STRING, Bound, coerced
+from headrace.streaming_sql.values import (
+    BIGINT,
+    DOUBLE,
+    STRING,
+    Bound,
+    coerced,
+    some,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -288,7 +295,7 @@ def _hex(arguments: Sequence[Bound]) -> pl.Expr:
 
 def _extreme(arguments: Sequence[Bound], *, largest: bool) -> pl.Expr:
     values = _fitted(arguments)
-    missing = pl.any_horizontal(value.is_null() for value in values)
+    missing = some([value.is_null() for value in values])
     chosen = pl.max_horizontal(values) if largest else pl.min_horizontal(values)
     return pl.when(~missing).then(chosen)
 

@@ -16,7 +16,10 @@ from headrace.streaming_sql.expressions import Binder
 from headrace.streaming_sql.relation import Column, Relation, fresh_names
 from headrace.streaming_sql.scope import Scope
 from headrace.streaming_sql.steps import projected, unkeyed
-from headrace.streaming_sql.values import Bound
+from headrace.streaming_sql.values import (
+    Bound,
+    every,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,7 +187,7 @@ def filtered_rows(
     for condition in conditions:
         _refuse_aggregates(planner, condition)
     predicates = [binder.condition(condition) for condition in conditions]
-    predicate = predicates[0] if len(predicates) == 1 else pl.all_horizontal(predicates)
+    predicate = every(predicates)
     return relation.with_stream(unkeyed(relation.stream).filter(predicate))
 
 

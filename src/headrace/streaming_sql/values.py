@@ -16,7 +16,7 @@ import polars as pl
 from headrace.cep.sql.syntax import Months
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 DataType: TypeAlias = pl.DataType
 
@@ -173,6 +173,26 @@ def _struct(types: Sequence[pl.Struct]) -> DataType | None:
             return None
         fields[name] = inner
     return pl.Struct(fields)
+
+
+def every(conditions: Sequence[pl.Expr]) -> pl.Expr:
+    """Join conditions by AND, as a tree that is not deep.
+
+    `pl.all_horizontal` gives one row instead of all where its columns happen to hold one value each.
+    """
+    return _paired(list(conditions), lambda one, other: one & other)
+
+
+def some(conditions: Sequence[pl.Expr]) -> pl.Expr:
+    """Join conditions by OR, as a tree that is not deep."""
+    return _paired(list(conditions), lambda one, other: one | other)
+
+
+def _paired(parts: list[pl.Expr], join: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> pl.Expr:
+    while len(parts) > 1:
+        pairs = [join(one, other) for one, other in zip(parts[::2], parts[1::2], strict=False)]
+        parts = [*pairs, parts[-1]] if len(parts) % 2 else pairs
+    return parts[0]
 
 
 def coerced(bound: Bound, dtype: DataType) -> pl.Expr:
