@@ -152,6 +152,28 @@ def test_watching_ends_with_ctrl_c_and_the_shell_does_not(shell: Terminal) -> No
     assert shell.ends() == 0
 
 
+def test_ctrl_c_gives_up_what_was_typed_and_the_history_outlives_the_shell(files: Path) -> None:
+    shell = Terminal(files, "-t", "scans=scans.csv")
+    shell.sees("headrace>")
+    shell.enter("SELECT nothing")
+    shell.sees(r"\.\.\.>")
+    shell.child.sendintr()
+    shell.sees("headrace>")
+    shell.enter("SELECT weight FROM scans WHERE weight > 30;")
+    assert "40.0" in shell.sees(r"\(1 row\)")
+    shell.sees("headrace>")
+    shell.child.sendeof()
+    assert shell.ends() == 0
+    again = Terminal(files, "-t", "scans=scans.csv")
+    again.sees("headrace>")
+    again.type("\x1b[A")  # the arrow key brings back the last statement
+    again.sees("30")
+    again.enter("")
+    assert "40.0" in again.sees(r"\(1 row\)")
+    again.enter(r"\q")
+    assert again.ends() == 0
+
+
 def test_a_dumb_terminal(files: Path) -> None:
     terminal = Terminal(files, "-t", "scans=scans.csv", TERM="dumb")
     terminal.sees("headrace>")
