@@ -72,7 +72,7 @@ def test_a_query_is_refused(query: str, message: str) -> None:
 
 
 def test_conditions_of_columns_with_one_value_each_are_computed_row_by_row() -> None:
-    # A horizontal OR of Polars gives one row for all where its columns hold one value each.
+    # Polars gives one row for all where a constant is compared with a column that holds one value, as joins make them.
     query = (
         "SELECT x.k, 'a' = x.k OR 0 <= x.v, y.v FROM t AS x LEFT JOIN u AS y ON x.k = y.k WHERE x.k = 'a' AND x.v = 1"
     )

@@ -302,4 +302,6 @@ def _extreme(arguments: Sequence[Bound], *, largest: bool) -> pl.Expr:
 
 def _null_if(arguments: Sequence[Bound]) -> pl.Expr:
     left, right = _fitted(arguments)
-    return pl.when((left == right).fill_null(value=False)).then(None).otherwise(arguments[0].expr)
+    # The column first, see `operators.comparison`.
+    equal = left == right if left.meta.root_names() else right == left
+    return pl.when(equal.fill_null(value=False)).then(None).otherwise(arguments[0].expr)

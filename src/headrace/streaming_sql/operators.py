@@ -138,14 +138,25 @@ def concatenate(left: Bound, right: Bound) -> Bound:
     return Bound(pl.concat_str([text_of(left), text_of(right)]), STRING)
 
 
-def compared(sign: str, compare: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Operator:
+def compared(sign: str) -> Operator:
     """Make a comparison."""
 
     def apply(left: Bound, right: Bound) -> Bound:
         a, b = comparable(left, right, sign)
-        return Bound(compare(a, b), BOOLEAN)
+        return Bound(comparison(sign, a, b), BOOLEAN)
 
     return apply
+
+
+def comparison(sign: str, one: pl.Expr, other: pl.Expr) -> pl.Expr:
+    """Compare two values of one type.
+
+    Polars gives one row for all where a constant is compared with a column that holds one value (`lit == col`; `col ==
+    lit` is right), so the constant comes second.
+    """
+    if not one.meta.root_names() and other.meta.root_names():
+        sign, one, other = _FLIPPED.get(sign, sign), other, one
+    return _COMPARISONS[sign](one, other)
 
 
 def comparable(left: Bound, right: Bound, sign: str) -> tuple[pl.Expr, pl.Expr]:
@@ -317,14 +328,25 @@ def _fitting(one: pl.Expr, kind: pl.Decimal, size: pl.Expr) -> pl.Expr:
 
 def _distinct(left: Bound, right: Bound) -> Bound:
     a, b = comparable(left, right, "IS DISTINCT FROM")
-    return Bound(a.ne_missing(b), BOOLEAN)
+    return Bound(comparison("IS DISTINCT FROM", a, b), BOOLEAN)
 
 
 def _same(left: Bound, right: Bound) -> Bound:
     a, b = comparable(left, right, "IS NOT DISTINCT FROM")
-    return Bound(a.eq_missing(b), BOOLEAN)
+    return Bound(comparison("IS NOT DISTINCT FROM", a, b), BOOLEAN)
 
 
+_FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_COMPARISONS: Final[Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]]] = {
+    "=": lambda a, b: a == b,
+    "<>": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "IS DISTINCT FROM": lambda a, b: a.ne_missing(b),
+    "IS NOT DISTINCT FROM": lambda a, b: a.eq_missing(b),
+}
 #: The operators by the name of sqlglot's class.
 BINARY: Final[Mapping[str, Operator]] = {
     "Add": add,
@@ -333,12 +355,12 @@ BINARY: Final[Mapping[str, Operator]] = {
     "Div": divide,
     "Mod": remainder,
     "DPipe": concatenate,
-    "EQ": compared("=", lambda a, b: a == b),
-    "NEQ": compared("<>", lambda a, b: a != b),
-    "LT": compared("<", lambda a, b: a < b),
-    "LTE": compared("<=", lambda a, b: a <= b),
-    "GT": compared(">", lambda a, b: a > b),
-    "GTE": compared(">=", lambda a, b: a >= b),
+    "EQ": compared("="),
+    "NEQ": compared("<>"),
+    "LT": compared("<"),
+    "LTE": compared("<="),
+    "GT": compared(">"),
+    "GTE": compared(">="),
     "NullSafeEQ": _same,
     "NullSafeNEQ": _distinct,
 }

@@ -176,10 +176,7 @@ def _struct(types: Sequence[pl.Struct]) -> DataType | None:
 
 
 def every(conditions: Sequence[pl.Expr]) -> pl.Expr:
-    """Join conditions by AND, as a tree that is not deep.
-
-    `pl.all_horizontal` gives one row instead of all where its columns happen to hold one value each.
-    """
+    """Join conditions by AND, as a tree that is not deep."""
     return _paired(list(conditions), lambda one, other: one & other)
 
 
