@@ -13,6 +13,7 @@ import pytest
 from headrace.cep import Pattern
 from headrace.cep.measures import first, last
 from headrace.inprocess import Runner
+from headrace.joins.sides import HOWS, How
 from headrace.stream import Stream
 from headrace.time import bounded
 from headrace.windows import count, same_window, tumbling
@@ -76,6 +77,35 @@ def test_windows_behind_a_join(seed: int, groups: int) -> None:
 
     start = pl.col("window_start").cast(pl.Int64)
     assert sorted(found.select("v", start, "n").rows()) == sorted((*key, n) for key, n in expected.items())
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("bounds", [(-5, 10), (-30, 0), (4, 40), (-40, -15)])
+def test_windows_behind_every_kind_of_interval_join(how: How, bounds: tuple[int, int]) -> None:
+    lower, upper = bounds
+    sides = inputs(5)
+    times: list[int] = []
+    met: set[int] = set()
+    for k, _, time in sides[0]:
+        partners = [
+            place
+            for place, (key, _, other) in enumerate(sides[1])
+            if key == k and time + lower <= other <= time + upper
+        ]
+        met.update(partners)
+        if (how == "semi" and partners) or (how in ("left", "full", "anti") and not partners):
+            times.append(time)
+        if how not in ("semi", "anti"):
+            times += [max(time, sides[1][place][2]) for place in partners]
+    if how in ("right", "full"):
+        times += [time for place, (_, _, time) in enumerate(sides[1]) if place not in met]
+    expected = Counter(time - time % 7 for time in times)
+    joined_rows = LEFT.join(RIGHT, on="k", within=bounds, how=how).with_columns(one=pl.lit(1))
+
+    found = through(joined_rows.key_by("one").window(tumbling(7)).aggregate(n=count()), sides, 2)
+
+    start = pl.col("window_start").cast(pl.Int64)
+    assert dict(found.select(start, "n").rows()) == expected
 
 
 @pytest.mark.parametrize("seed", range(3))

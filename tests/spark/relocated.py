@@ -17,8 +17,8 @@ def relocated(job: Job, place: str) -> Job:
             if isinstance(node, plan.Read):
                 assert isinstance(node.source, plan.TopicSource)
                 moved[id(node)] = replace(node, source=replace(node.source, topic=f"{node.source.topic}.{place}"))
-            elif isinstance(node, plan.Union):
-                moved[id(node)] = replace(node, inputs=tuple(map(move, node.inputs)))
+            elif isinstance(node, plan.Union | plan.Combined):
+                moved[id(node)] = replace(node, parts=tuple(map(move, node.parts)))
             else:
                 moved[id(node)] = replace(node, input=move(node.input))
         return moved[id(node)]

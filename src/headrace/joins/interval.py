@@ -124,7 +124,7 @@ class IntervalJoin:
             rows=results,
             late=stacked([each.late for each in came if each.late is not None]),
             dismissed=stacked([each.dismissed for each in came if each.dismissed is not None]),
-            watermark=later_by(watermark, max(self.upper, -self.lower, 0)),
+            watermark=later_by(watermark, self._behind),
             keys=left_slices.rows + right_slices.rows,
         )
 
@@ -149,6 +149,18 @@ class IntervalJoin:
         for number, state in enumerate(new):
             own = {name: records[number] for name, records in sides.items()}
             state.put(_INDEX, record_to_bytes({**own, "next": following}))
+
+    @property
+    def _behind(self) -> int:
+        """How much earlier than the watermark a result may be.
+
+        A match has the later time of both rows, and the one that came is not earlier than the watermark. A row that is
+        given alone has its own time, and is given when its wait is over.
+        """
+        spec = self.columns
+        left = self.upper if spec.waits_left else 0
+        right = -self.lower if spec.pads_right else 0
+        return max(left, right, 0)
 
     def _wait(self, side: Side) -> int:
         """Tell how long after its time a row of a side may meet a partner."""
