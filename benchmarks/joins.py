@@ -48,7 +48,8 @@ RESULTS = Path(__file__).parent / "results" / "joins.json"
 START = 1_772_000_000_000_000
 SECOND = 1_000_000
 BATCH = 1_000
-TIMED = 30
+#: Filling brings many keys a batch, and pages then take a while to get as small as few keys need them.
+WARM_UP, TIMED = 100, 40
 _CHUNK = 50_000
 console = Console()
 
@@ -146,13 +147,12 @@ def growth(case: Case, keys: int) -> dict[str, float]:
         runner.step(batch)
     chance = np.random.default_rng(5)
     seconds, results = [], 0
-    for number in range(TIMED):
+    for number in range(WARM_UP + TIMED):
         batch = case.batch(keys, chance, number)
         began = time.process_time()
         results += runner.step(batch).results.height
         seconds.append(time.process_time() - began)
-    # The first batches find pages in the sizes that filling needs.
-    counted = seconds[TIMED // 3 :]
+    counted = seconds[WARM_UP:]
     return {
         "keys": keys,
         "median_ms": round(1000 * statistics.median(counted), 1),

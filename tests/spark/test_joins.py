@@ -50,7 +50,7 @@ def jobs() -> dict[str, Job]:
         "near": near,
         "together": left.join(right, on="k", window=tumbling("5s"), how="full"),
         "then": left.join(right.as_table("k", versioned=True, deletes=gone), on="k", as_of="event_time", how="left"),
-        "everywhere": by_place.join(newest, on="place", how="left", broadcast=True, load_until=START + 150 * SECOND),
+        "everywhere": by_place.join(newest, on="place", how="left", broadcast=True, load_until=START + 20 * SECOND),
         "counted": orders.join(stock, on="k", how="left").key_by("w", null_keys=True).aggregate(rows=count()),
         "behind": near.key_by("k").window(tumbling("20s")).aggregate(rows=count()),
     }
