@@ -77,3 +77,13 @@ def test_conditions_of_columns_with_one_value_each_are_computed_row_by_row() -> 
         "SELECT x.k, 'a' = x.k OR 0 <= x.v, y.v FROM t AS x LEFT JOIN u AS y ON x.k = y.k WHERE x.k = 'a' AND x.v = 1"
     )
     assert final(query) == [("a", True, 1), ("a", True, 3), ("a", True, 4)]
+
+
+def test_aggregates_of_constants_count_each_row() -> None:
+    query = "SELECT SUM(2), SUM(CHAR_LENGTH('ab')), COUNT(1), AVG(1 + 1), COUNT('x') FILTER (WHERE v > 2), COLLECT(7) "
+    query += "FROM t"
+    assert final(query) == [(12, 12, 6, 2, 3, [7] * 6)]
+    query = f"SELECT window_end, SUM(2), COUNT(NULL) FROM {TUMBLE} GROUP BY window_start, window_end"
+    assert final(query) == [(10.0, 6, 0), (20.0, 2, 0), (30.0, 2, 0)]
+    assert final("SELECT v, SUM(2) OVER (ORDER BY ts) FROM t WHERE v < 3") == [(1, 2), (2, 4)]
+    assert final("SELECT v, SUM(2) OVER (ORDER BY v) FROM t WHERE v < 4") == [(1, 2), (2, 4), (3, 6)]

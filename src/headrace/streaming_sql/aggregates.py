@@ -8,14 +8,15 @@ COUNT(*).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import polars as pl
 
+from headrace.engine.operator import EVENT_TIME
 from headrace.streaming_sql.functions import ArgumentError
 from headrace.streaming_sql.operators import divide
-from headrace.streaming_sql.values import BIGINT, BOOLEAN, DOUBLE, STRING, Bound, is_number, spoken
+from headrace.streaming_sql.values import BIGINT, BOOLEAN, DOUBLE, STRING, UNKNOWN, Bound, is_number, spoken
 from headrace.windows import aggregates as folds
 from headrace.windows.bags import collect, exact_distinct, exact_quantile
 from headrace.windows.sketches import distinct, quantile
@@ -276,6 +277,7 @@ def folded(name: str, arguments: Sequence[Bound], *, is_distinct: bool, where: p
     function = AGGREGATES[name]
     if not function.least <= len(arguments) <= function.most:
         raise ArgumentError(f"{name} does not take {len(arguments)} arguments", f"Write {function.signature}.")
+    arguments = [_per_row(each) for each in arguments[:1]] + list(arguments[1:])
     if where is not None:
         kept = list(arguments) or [Bound(pl.lit(1, dtype=pl.Int8), pl.Int8())]
         first = Bound(pl.when(where).then(kept[0].expr), kept[0].dtype)
@@ -285,6 +287,13 @@ def folded(name: str, arguments: Sequence[Bound], *, is_distinct: bool, where: p
     if not arguments:
         raise ArgumentError(f"{name}(DISTINCT *)", "Name a column.")
     return _distinct(name, arguments)
+
+
+def _per_row(value: Bound) -> Bound:
+    """Let a constant have a value in each row; Polars would fold it once for all rows."""
+    if value.expr.meta.root_names():
+        return value
+    return replace(value, expr=pl.when(pl.col(EVENT_TIME).is_not_null()).then(value.expr), value=UNKNOWN)
 
 
 def _distinct(name: str, arguments: Sequence[Bound]) -> Folded:
