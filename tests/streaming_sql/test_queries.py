@@ -87,3 +87,9 @@ def test_aggregates_of_constants_count_each_row() -> None:
     assert final(query) == [(10.0, 6, 0), (20.0, 2, 0), (30.0, 2, 0)]
     assert final("SELECT v, SUM(2) OVER (ORDER BY ts) FROM t WHERE v < 3") == [(1, 2), (2, 4)]
     assert final("SELECT v, SUM(2) OVER (ORDER BY v) FROM t WHERE v < 4") == [(1, 2), (2, 4), (3, 6)]
+
+
+def test_ranks_ordered_by_what_they_are_partitioned_by() -> None:
+    query = "SELECT k, {}() OVER (PARTITION BY k ORDER BY k DESC, k) FROM t WHERE v > 2"
+    assert final(query.format("DENSE_RANK")) == [("a", 1), ("a", 1), ("b", 1)]
+    assert final(query.format("RANK")) == [("a", 1), ("a", 1), ("b", 1)]

@@ -94,7 +94,7 @@ class RowList(Aggregate):
         place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("#list")
         flat = flat.with_columns(place.alias(self.RANK))
         if self.numbering != "row_number":
-            peers = ["#list", *(name for name, _ in self.order)]
+            peers = list(dict.fromkeys(["#list", *(name for name, _ in self.order)]))
             number = pl.struct(peers).rle_id().cast(pl.Int64)
             dense = number - number.first().over("#list") + 1
             rank = dense if self.numbering == "dense_rank" else pl.col(self.RANK).min().over(number)

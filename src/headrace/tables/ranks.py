@@ -186,7 +186,7 @@ class RankOperator:
         name = self.rank or _RANK
         ranked = ordered.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(grouped).alias(name))
         if self.numbering != "row_number":
-            alike = pl.struct(*grouped, *names)
+            alike = pl.struct(*dict.fromkeys([*grouped, *names]))
             begins = alike.ne_missing(alike.shift()) | (pl.int_range(pl.len()) == 0)
             if self.numbering == "dense_rank":
                 ranked = ranked.with_columns(begins.cast(pl.Int64).cum_sum().over(grouped).alias(name))
