@@ -35,6 +35,7 @@ def test_simulated_arrivals(simulated: pl.DataFrame, groups: int) -> None:
 
     assert told(results) == expected
     assert 1 < len(expected) < 20
+    assert all_jobs()["bunching"].sources == ("input.stop-event",), "the topic is read twice, and named once"
     assert results.get_column("cell").null_count() == 0
     assert results.select((pl.col("event_time") == pl.col("arrived")).all()).item()
 

@@ -232,9 +232,9 @@ class Job:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The topics that the job reads."""
+        """The topics that the job reads, each once."""
         sources = (entry.source for entry in self.pipeline.entries)
-        return tuple(source.topic for source in sources if isinstance(source, plan.TopicSource))
+        return tuple(dict.fromkeys(source.topic for source in sources if isinstance(source, plan.TopicSource)))
 
     @property
     def windows(self) -> str:
