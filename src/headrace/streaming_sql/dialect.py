@@ -216,6 +216,8 @@ class Headrace(Dialect):
                 parts["time"] = self._parse_descriptor()
             else:
                 size = self._parse_bitwise()
+                if size is None:
+                    self.raise_error("a length is missing here", self._curr)
                 if label:
                     parts["named"][label] = size
                 else:
