@@ -43,6 +43,7 @@ from headrace.cli import (
     topics,
     version,
     watermarks,
+    why,
 )
 from headrace.cli.added import added_commands, load_command
 from headrace.cli.needs import checked, require_added
@@ -174,6 +175,7 @@ _COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {
     "savepoint": savepoint.app,
     "plan": plan.plan,
     "state": state.state,
+    "why": why.why,
     "dashboard": dashboard.dashboard,
     "ingest": ingest.ingest,
     "record": record.record,
