@@ -10,14 +10,19 @@ import threading
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 import typer
 
+from headrace import Job, Stream, bounded, tumbling
 from headrace.cli.children import Child, ChildEndedError, headrace_command, last_lines, stop_all
 from headrace.cli.options import Globals
 from headrace.cli.singleton import only_one
+from headrace.cli.stage import Stage
 from headrace.cli.stopping import stop_on_signals
+from headrace.config import Settings
 from headrace.errors import EnvironmentProblem, ExitCode
+from headrace.windows import count
 
 
 def wait_for_end(child: Child) -> None:
@@ -148,7 +153,6 @@ def test_a_thread_can_wait_without_signals() -> None:
 def test_fresh_forgets_broker_data_and_checkpoint_and_nothing_else(tmp_path: Path) -> None:
     from headrace.cli.jobs import pick
     from headrace.cli.stage import forget
-    from headrace.config import Settings
 
     settings = Settings.load(environ={"HEADRACE_HOME": str(tmp_path)}, directory=tmp_path)
     kept = [tmp_path / "broker" / "mine.txt", tmp_path / "checkpoints" / "other" / "x", tmp_path / "jars" / "a.jar"]
@@ -195,3 +199,21 @@ def test_the_log_of_spark_does_not_grow_for_ever(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=True)
     assert done.stderr == b"for the terminal"
     assert settled(tmp_path, "000499 a warning") <= 25_000_000
+
+
+@pytest.mark.parametrize(("code", "in_order"), [(0, True), (6, False)])
+def test_everything_ends_in_order_with_jobs_that_were_stopped(tmp_path: Path, code: int, in_order: bool) -> None:
+    child = Child("the Spark job", ["sh", "-c", f"exit {code}"], log=tmp_path / "run.log")
+    wait_for_end(child)
+    job = make_job()
+    stage = Stage(Globals(), Settings(), [job], [job.name], job, children=[child], jobs_process=child)
+    with pytest.raises(BaseException) as ended:
+        stage.check()
+    assert isinstance(ended.value, ChildEndedError) is not in_order
+    stop_all([child])
+    assert getattr(ended.value, "number", None) == (signal.SIGTERM if in_order else None)
+
+
+def make_job() -> Job:
+    doors = Stream.rows("doors", {"door": pl.String}).watermark(bounded("1s")).key_by("door")
+    return Job("doors", doors.window(tumbling("10s")).aggregate(openings=count()))
