@@ -334,7 +334,10 @@ def written(node: exp.Expr) -> str:
     >>> written(parse_query("SELECT a+ 1 FROM t").expressions[0])
     'a + 1'
     """
-    return str(node.sql(dialect=Headrace))
+    try:
+        return str(node.sql(dialect=Headrace))
+    except (AttributeError, TypeError, ValueError):  # what sqlglot cannot write, such as a part that is not there
+        return repr(node)
 
 
 def parse_query(text: str) -> exp.Expr:
