@@ -6,5 +6,5 @@ python="$1"
 shift
 # The workers fill the cores; more threads in each would only get into each other's way.
 export POLARS_MAX_THREADS="${POLARS_MAX_THREADS:-1}"
-exec "$python" -m pytest -q -m "not spark and not broker and not slow" --hypothesis-profile quick \
+exec "$python" -m pytest -q -m "not spark and not broker and not slow and not long" --hypothesis-profile quick \
   -n logical --maxprocesses 8 --dist loadscope "$@"
