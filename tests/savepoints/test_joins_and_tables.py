@@ -112,7 +112,7 @@ def uninterrupted(parts: Batches, *, of: Job = EVERY) -> list[Batch]:
     return [*(runner.step(brought(part), now=number) for number, part in enumerate(parts)), runner.finish()]
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=3)
 @given(parts=two_sided(), groups=st.lists(st.sampled_from([1, 2, 3, 8]), min_size=6, max_size=6))
 def test_key_groups_that_change_at_every_start_change_no_result(parts: Batches, groups: list[int]) -> None:
     found: list[Batch] = []
@@ -125,7 +125,7 @@ def test_key_groups_that_change_at_every_start_change_no_result(parts: Batches, 
     assert shown(found) == shown(uninterrupted(parts))
 
 
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=3)
 @given(parts=two_sided(), at=st.integers(1, 2), groups=st.sampled_from([1, 3, 8]))
 def test_a_fork_and_the_run_that_it_came_from_give_what_one_run_gives(parts: Batches, at: int, groups: int) -> None:
     runner = Runner(EVERY, key_groups=2)
@@ -138,7 +138,7 @@ def test_a_fork_and_the_run_that_it_came_from_give_what_one_run_gives(parts: Bat
         assert shown([*begun, *rest, each.finish()]) == expected
 
 
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=3)
 @given(
     parts=two_sided(),
     at=st.integers(1, 2),
