@@ -52,7 +52,9 @@ def test_all_jobs_in_one_query_say_what_they_say_in_process(bench: Bench) -> Non
     )
     feeds[STOP_EVENTS] = (
         kind,
-        pl.concat([arrivals, close.filter(pl.col("event_time") < START + timedelta(seconds=SECONDS))]),
+        pl.concat([arrivals, close.filter(pl.col("event_time") < START + timedelta(seconds=SECONDS))]).sort(
+            "event_time"
+        ),
     )
     parts: dict[str, list[pl.DataFrame]] = {}
     half = START + timedelta(seconds=SECONDS // 2)
