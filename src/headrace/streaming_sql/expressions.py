@@ -357,6 +357,8 @@ class Binder:
 
     def _bind_tuple(self, node: exp.Tuple) -> Bound:
         items = [self.bind(item) for item in node.expressions]
+        if not items:
+            raise self._error(node, "a row of nothing", hint="Write ROW(1, 'a').")
         fields = {f"f{place}": item for place, item in enumerate(items)}
         return Bound(
             pl.struct(item.expr.alias(name) for name, item in fields.items()),
