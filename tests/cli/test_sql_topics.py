@@ -168,7 +168,7 @@ def test_what_a_stream_cannot_do_is_refused_with_its_place(cli: Cli, feed: Feed)
     feed.drive()
     result = cli("sql", STOPS + " ORDER BY brakes", *feed.words("--follow"))
     assert result.exit_code == ExitCode.JOB
-    assert "ORDER BY on a stream" in result.stderr
+    assert "ORDER BY of a stream" in result.stderr
     nested = STOPS.replace("COUNT(braking.*)", "ARRAY_AGG(speed)")
     assert "CSV has no lists" in cli("sql", nested, *feed.words("--follow", "-f", "csv")).stderr
 
