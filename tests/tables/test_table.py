@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -131,3 +133,10 @@ def test_a_changelog_nets_to_its_table() -> None:
     old, new = rows.select("v"), rows.select("v").head(3)
     assert changes(old, new).rows() == [(None, True), ("b", True)]
     assert final(pl.concat([rows, rows.with_columns(is_retraction=~pl.col("is_retraction"))])).rows() == []
+
+
+@pytest.mark.parametrize("module", ["headrace.tables", "headrace.tables.upserts", "headrace.joins.kinds"])
+def test_it_can_be_imported_first(module: str) -> None:
+    """A worker that reads a saved plan imports whatever the plan names first."""
+    done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

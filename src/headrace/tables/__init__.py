@@ -4,6 +4,7 @@
 here take rows that add and rows that take back (`headrace.engine.changelog`), and give the net change of each turn.
 """
 
+import headrace.stream  # noqa: F401 - streams and tables name each other; this order is the one that works
 from headrace.engine.changelog import final, net
 from headrace.tables.frames import dense_rank, first_value, lag, last_value, lead, rank, row_number
 from headrace.tables.table import Table
