@@ -51,8 +51,10 @@ def type_of(node: exp.DataType) -> DataType | None:
     Decimal(precision=10, scale=2)
     """
     inner = [each for each in node.expressions if isinstance(each, exp.DataType)]
+    numbers = _parameters(node)
+    if numbers is None:
+        return None
     if node.this == _Kind.DECIMAL:
-        numbers = [int(each.this.name) for each in node.expressions if isinstance(each, exp.DataTypeParam)]
         precision, scale = [*numbers, 10, 0][:2] if len(numbers) != 1 else [numbers[0], 0]
         return pl.Decimal(precision, scale) if 1 <= precision <= 38 and 0 <= scale <= precision else None
     if node.this == _Kind.ARRAY and len(inner) == 1:
@@ -72,8 +74,14 @@ def length_of(node: exp.DataType) -> int | None:
     """Tell the length that texts are cut to, such as 3 for CHAR(3)."""
     if node.this not in (_Kind.VARCHAR, _Kind.CHAR):
         return None
-    numbers = [int(each.this.name) for each in node.expressions if isinstance(each, exp.DataTypeParam)]
+    numbers = _parameters(node)
     return numbers[0] if numbers else None
+
+
+def _parameters(node: exp.DataType) -> list[int] | None:
+    """Read the numbers in the brackets of a type; None if one is no whole number, as in VARCHAR(a)."""
+    written = [each.this.name for each in node.expressions if isinstance(each, exp.DataTypeParam)]
+    return [int(each) for each in written] if all(each.isascii() and each.isdigit() for each in written) else None
 
 
 def cast_of(bound: Bound, target: DataType, *, strict: bool, length: int | None = None) -> pl.Expr | None:
@@ -103,8 +111,14 @@ def cast_of(bound: Bound, target: DataType, *, strict: bool, length: int | None 
         (target.is_numeric() or isinstance(target, pl.Boolean))
         and (source.is_numeric() or isinstance(source, pl.Boolean))
     ) or _nested(source, target):
-        exact = isinstance(source, pl.Decimal) and isinstance(target, pl.Decimal) and target.scale < source.scale
-        value = (_rounded(bound.expr, target) if exact else bound.expr).cast(target, strict=strict)
+        shortens = source.is_float() or (
+            isinstance(source, pl.Decimal) and isinstance(target, pl.Decimal) and target.scale < source.scale
+        )
+        value = _rounded(bound.expr, target) if shortens else bound.expr
+        if source.is_float() and isinstance(target, pl.Decimal) and not strict:
+            # Polars raises for a number with a few digits too many, also where it is asked for null.
+            value = pl.when(value.abs() < 10.0 ** (target.precision - target.scale)).then(value)
+        value = value.cast(target, strict=strict)
     else:
         return None
     return (
@@ -115,7 +129,7 @@ def cast_of(bound: Bound, target: DataType, *, strict: bool, length: int | None 
 
 
 def _rounded(value: pl.Expr, target: DataType) -> pl.Expr:
-    """Round a decimal half away from zero; a cast alone rounds half to even."""
+    """Round half away from zero for a decimal; a cast alone rounds half to even."""
     return value.round(target.scale, mode="half_away_from_zero") if isinstance(target, pl.Decimal) else value
 
 
