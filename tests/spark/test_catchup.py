@@ -94,9 +94,9 @@ class Place:
     def dead_letters(self) -> list[int]:
         """The offsets of the records of our topic that are dead letters."""
         with Consumer(self.connection, [DEAD_LETTERS]) as consumer:
-            told = [text.loads(record.value or b"{}") for record in consumer]
-        details = [letter["details"] for letter in told]
-        return sorted(int(each.get("offset", 0)) for each in details if each.get("topic") == self.topic)
+            frames = Codec().decode([record.value for record in consumer]).frames
+        ours = [frame.filter(pl.col("topic") == self.topic) for frame in frames.values()]
+        return sorted(offset for letters in ours for offset in letters.get_column("offset").to_list())
 
     def results(self, name: str) -> list[int]:
         with Consumer(self.connection, [f"analytics.{name}"]) as consumer:
