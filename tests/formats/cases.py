@@ -29,6 +29,7 @@ from headrace.formats import (
 )
 from headrace.formats.envelope import EnvelopeFormat
 from headrace.formats.tombstones import TombstoneFormat
+from headrace.streaming_sql.table_sink import TableFormat, TargetColumn
 from headrace_transit.schemas import VehiclePosition
 
 if TYPE_CHECKING:
@@ -121,6 +122,14 @@ def _events(kind: type, **columns: list[object]) -> list[bytes]:
 
 
 CASES: list[Case] = [
+    Case(
+        "table",
+        TableFormat(
+            json({"a": pl.Int64, "b": pl.String}),
+            (TargetColumn("a", "a", pl.Int64()), TargetColumn("b", "b", pl.String())),
+        ),
+        records(b'{"a":1,"b":"x"}', b'{"a":2}', b'{"a":"x"}', b"{", None),
+    ),
     Case(
         "tombstones",
         TombstoneFormat(json({"shop": pl.Int64, "product": pl.String, "price": pl.Int64}), ("shop", "product")),
