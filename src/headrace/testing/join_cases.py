@@ -25,13 +25,16 @@ from headrace.joins.sides import LATE_SIDE
 from headrace.stream import Stream
 from headrace.testing.case import CaseResult
 from headrace.testing.conditions import UnsupportedCaseError
+from headrace.testing.witness import Witness, witnessed
 from headrace.time import punctuated
 from headrace.windows import collect, count, cumulative, max, min, same_window, sliding, sum, tumbling  # noqa: A004
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from headrace.stream.stages import Pipeline
     from headrace.tables.table import Table
+    from headrace.testing.turns import Taker
     from headrace.windows.aggregates import Aggregate
     from headrace.windows.assigners import Assigner
 
@@ -140,7 +143,7 @@ class _Script:
         key_groups: How many key groups there are: at the start, and after each restart.
     """
 
-    def __init__(self, stream: Stream, sources: Sequence[_Source], key_groups: Sequence[int]) -> None:
+    def __init__(self, stream: Stream | Pipeline, sources: Sequence[_Source], key_groups: Sequence[int]) -> None:
         self._stream = stream
         self._sources = {source.name: source for source in sources}
         self._key_groups = cycle(key_groups)
@@ -200,12 +203,13 @@ class _Script:
             raise HeadraceError(f"rows were dismissed: {batch.dismissed.rows()}")
 
 
-def run_case(case: Mapping[str, Any], key_groups: int | Sequence[int] = 4) -> CaseResult:
+def run_case(case: Mapping[str, Any], key_groups: int | Sequence[int] = 4, take: Taker | None = None) -> CaseResult:
     """Run one case.
 
     Args:
         case: Its fields; README_joins.md beside the files describes them.
         key_groups: How many key groups there are; of several numbers each restart takes the next one.
+        take: Takes the turns of each stateful step, on one key group; None to let the runner take them.
     """
     name = str(case.get("id", ""))
     try:
@@ -215,7 +219,8 @@ def run_case(case: Mapping[str, Any], key_groups: int | Sequence[int] = 4) -> Ca
     except HeadraceError as problem:
         return CaseResult(name, "fail", None, None, str(problem))
     groups = [key_groups] if isinstance(key_groups, int) else key_groups
-    script = _Script(stream, sources, groups)
+    witnesses: list[Witness] = []
+    script = _Script(stream if take is None else witnessed(stream, witnesses), sources, groups)
     result = _Result(case, sources, names)
     try:
         for number, step in enumerate(case["steps"]):
@@ -237,6 +242,10 @@ def run_case(case: Mapping[str, Any], key_groups: int | Sequence[int] = 4) -> Ca
         return CaseResult(name, "unsupported", None, None, str(problem))
     except HeadraceError as problem:
         return CaseResult(name, "fail", None, None, f"step {number}: {problem}")
+    if take is not None:
+        difference = next((found for witness in witnesses if (found := witness.difference(take))), None)
+        if difference is not None:
+            return CaseResult(name, "fail", *difference)
     return CaseResult(name, "pass", None, None, "")
 
 

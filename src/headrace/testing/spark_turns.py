@@ -1,9 +1,10 @@
 """Turns on Spark: what was played on an operator in process is played again in Spark's state store.
 
 A case decides its moves without looking at what comes out of them. So all cases are run in process first, only to
-write down the turns they take (`Recorder`); then all turns run on Spark in one query, as many micro-batches as the
-longest case has turns, with a restart from the checkpoint in the middle of every case (`play`); then every case is run
-once more and given what came out of Spark (`Player`). An error that a turn ends with is what came of it.
+write down the turns they take (`Recorder`); then all turns run on Spark in one query, in as many micro-batches as the
+longest case has turns, or several turns in each of fewer batches, with a restart from the checkpoint in the middle of
+every case (`play`); then every case is run once more and given what came out of Spark (`Player`). An error that a turn
+ends with is what came of it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import polars as pl
 
 from headrace import errors
 from headrace.engine import MemorySegments, Outcome, Turn
+from headrace.engine.operator import InputTurn
 from headrace.engine.state import frame_from_bytes, frame_to_bytes
 from headrace.spark.session.session import spark_settings, start_session
 from headrace.testing.script import Harness, ScriptError, windows_in
@@ -36,8 +38,10 @@ if TYPE_CHECKING:
 
 Windows = tuple[set[tuple[int, int]], set[tuple[int, int]]]
 
-_INPUT = "number int, turn binary"
-_OUTPUT = "number int, outcome binary"
+_INPUT = "number int, turns binary"
+_OUTPUT = "number int, outcomes binary"
+#: Longer cases take several turns in a micro-batch, since a batch costs what it costs.
+MAX_BATCHES = 24
 _PARTS = ("rows", "late", "dismissed")
 
 
@@ -142,7 +146,7 @@ class Player:
 
 def play(recordings: list[Recording]) -> Player:
     """Run recorded turns on Spark, all recordings in one query, with a restart in the middle."""
-    steps = max((len(recording.turns) for recording in recordings), default=0)
+    steps = min(max((len(recording.turns) for recording in recordings), default=0), MAX_BATCHES)
     with tempfile.TemporaryDirectory(prefix="headrace-turns-") as directory:
         home = Path(directory)
         (home / "turns").mkdir()
@@ -163,13 +167,13 @@ def _write(directory: Path, step: int, steps: int, recordings: list[Recording]) 
     """Write the turns of one micro-batch as a file; Spark takes files in the order of their times."""
     numbers, turns = [], []
     for number, recording in enumerate(recordings):
-        # The turns of a short recording are spread over all micro-batches, so that it meets the restart, too.
+        # The turns of a recording are spread over all micro-batches, so that a short one meets the restart, too.
         count = len(recording.turns)
         first, last = (-(-place * count // steps) for place in (step, step + 1))
-        for turn in recording.turns[first:last]:
+        if last > first:
             numbers.append(number)
-            turns.append(_turn_to_bytes(*turn))
-    frame = pl.DataFrame({"number": pl.Series(numbers, dtype=pl.Int32), "turn": pl.Series(turns, dtype=pl.Binary)})
+            turns.append(bundle([_turn_to_bytes(*turn) for turn in recording.turns[first:last]]))
+    frame = pl.DataFrame({"number": pl.Series(numbers, dtype=pl.Int32), "turns": pl.Series(turns, dtype=pl.Binary)})
     path = directory / f"{step:06}.parquet"
     frame.write_parquet(path)
     os.utime(path, (1_000_000 + step, 1_000_000 + step))
@@ -183,8 +187,8 @@ def _run(spark: SparkSession, home: Path, operators: list[Operator], found: dict
 
     def collect(frame: DataFrame, _: int) -> None:
         table = frame.toArrow()
-        for number, outcome in zip(table["number"].to_pylist(), table["outcome"].to_pylist(), strict=True):
-            found[number].append(played_from_bytes(outcome))
+        for number, outcomes in zip(table["number"].to_pylist(), table["outcomes"].to_pylist(), strict=True):
+            found[number] += [played_from_bytes(outcome) for outcome in unbundled(outcomes)]
 
     query = (
         taken.writeStream.outputMode("update")
@@ -197,14 +201,25 @@ def _run(spark: SparkSession, home: Path, operators: list[Operator], found: dict
 
 
 def _turn_to_bytes(turn: Turn, event_timers: bool) -> bytes:
-    record = {"watermark": turn.watermark, "now": turn.now, "event_timers": event_timers}
-    return _pack(record, {"rows": turn.rows})
+    inputs = [[each.watermark, each.watermark_before] for each in turn.inputs]
+    record = {
+        "watermark": turn.watermark,
+        "before": turn.watermark_before,
+        "now": turn.now,
+        "event_timers": event_timers,
+        "inputs": inputs,
+    }
+    return _pack(
+        record, {"rows": turn.rows, **{f"input {number}": each.rows for number, each in enumerate(turn.inputs)}}
+    )
 
 
 def turn_from_bytes(body: bytes) -> tuple[Turn, bool]:
     """Read a turn, and whether the watermark may fire windows in it."""
     record, frames = _unpack(body)
-    return Turn(frames["rows"], record["watermark"], record["now"]), record["event_timers"]
+    inputs = tuple(InputTurn(frames[f"input {number}"], *marks) for number, marks in enumerate(record["inputs"]))
+    turn = Turn(frames["rows"], record["watermark"], record["now"], watermark_before=record["before"], inputs=inputs)
+    return turn, record["event_timers"]
 
 
 def played(operator: Operator, segments: Segments, body: bytes) -> bytes:
@@ -220,7 +235,9 @@ def played(operator: Operator, segments: Segments, body: bytes) -> bytes:
     except errors.HeadraceError as problem:
         kind = next(each for each in type(problem).__mro__ if each.__module__ == errors.__name__)
         return _pack({"error": [kind.__name__, problem.message, problem.hint]}, {})
-    return _pack({"windows": windows}, {name: getattr(outcome, name) for name in _PARTS})
+    return _pack(
+        {"windows": windows, "watermark": outcome.watermark}, {name: getattr(outcome, name) for name in _PARTS}
+    )
 
 
 def played_from_bytes(body: bytes) -> Played:
@@ -230,8 +247,26 @@ def played_from_bytes(body: bytes) -> Played:
         kind, message, hint = record["error"]
         return Played(Outcome(), (set(), set()), getattr(errors, kind)(message, hint=hint))
     live, closed = ({(start, end) for start, end in part} for part in record["windows"])
-    outcome = Outcome(rows=frames.get("rows"), late=frames.get("late"), dismissed=frames.get("dismissed"))
+    rows, late, dismissed = (frames.get(name) for name in _PARTS)
+    outcome = Outcome(rows=rows, late=late, dismissed=dismissed, watermark=record["watermark"])
     return Played(outcome, (live, closed))
+
+
+def bundle(bodies: Sequence[bytes]) -> bytes:
+    """Put several byte strings into one.
+
+    >>> unbundled(bundle([b"a", b"", b"bc"]))
+    [b'a', b'', b'bc']
+    """
+    return b"".join(part for body in bodies for part in (len(body).to_bytes(4, "big"), body))
+
+
+def unbundled(body: bytes) -> list[bytes]:
+    """Take apart what `bundle` put together."""
+    source, found = io.BytesIO(body), []
+    while size := source.read(4):
+        found.append(source.read(int.from_bytes(size, "big")))
+    return found
 
 
 def _pack(record: dict[str, Any], frames: Mapping[str, pl.DataFrame | None]) -> bytes:

@@ -12,7 +12,7 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from headrace.spark.state.segments import MapStore, StoreSegments
-from headrace.testing.spark_turns import played
+from headrace.testing.spark_turns import bundle, played, unbundled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,9 +42,10 @@ class TurnStage(StatefulProcessor):
         number = int(key[0])
         segments = StoreSegments(self._store)
         for frame in rows:
-            for body in frame["turn"]:
-                outcome = played(self._operators[number], segments, bytes(body))
-                yield pd.DataFrame({"number": pd.Series([number], dtype="int32"), "outcome": [outcome]})
+            for turns in frame["turns"]:
+                operator = self._operators[number]
+                outcomes = bundle([played(operator, segments, turn) for turn in unbundled(bytes(turns))])
+                yield pd.DataFrame({"number": pd.Series([number], dtype="int32"), "outcomes": [outcomes]})
 
     def close(self) -> None:
         """Nothing is kept open."""
