@@ -1,4 +1,4 @@
-"""Why and state over a real query: its batches and watermarks, its checkpoint."""
+"""Why, state and replay-job over a real query: its batches and watermarks, its checkpoint, its topics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
 from headrace.cli.jobs import pick
+from headrace.cli.main import app
 from headrace.dev.jars import default_directory
 from headrace.kafka.producer import Producer
 from headrace.time.instants import instant
@@ -62,7 +64,7 @@ def send(bench: Bench, scans: list[tuple[int, str, float, int]], *, broken: bool
             producer.send(TOPIC, b'{"depot": "north", "weight": ', partition=0)
 
 
-def test_a_query_can_be_asked_why_and_looked_into(bench: Bench, tmp_path: Path) -> None:
+def test_a_query_can_be_asked_why_looked_into_and_run_again(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "why_scans_jobs.py"
     path.write_text(JOBS)
     [job] = pick([f"{path}:why-scans"])
@@ -77,7 +79,7 @@ def test_a_query_can_be_asked_why_and_looked_into(bench: Bench, tmp_path: Path) 
             send(bench, LATER)
         return watermark is not None and watermark >= at(14)
 
-    bench.run(job, until=until, patience=120.0)
+    bench.run(job, until=until)
     send(bench, UNREAD)
 
     places = ["--set", f"paths.home={tmp_path}", "--set", f"broker.bootstrap={bench.broker.bootstrap}"]
@@ -110,3 +112,11 @@ def test_a_query_can_be_asked_why_and_looked_into(bench: Bench, tmp_path: Path) 
     state = ["state", f"{path}:why-scans", "--checkpoint", str(bench.checkpoint)]
     windows = told(*state, "--step", "per-depot", "--key", "north")["per-depot"]["windows"]
     assert [row["n"] for row in windows] == [2]
+
+    again = ["replay-job", f"{path}:why-scans", "--from", "0=0,1=0", "--to", "0=5,1=1", "--into", "analytics.again"]
+    replayed = told(*again)
+    assert (replayed["events"], replayed["topics"]) == (6, ["analytics.again", "analytics.again.jumps"])
+    rows = bench.read("analytics.again").select("depot", "window_start", "n").rows()
+    assert sorted((depot, n) for depot, _, n in rows) == [("north", 1), ("north", 2), ("south", 1), ("south", 1)]
+    refused = CliRunner().invoke(app, [*places, *again])
+    assert "has records already" in refused.output
