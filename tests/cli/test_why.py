@@ -1,4 +1,4 @@
-"""`headrace why` before anything is read, and how the past is cut into batches."""
+"""`headrace why` and `headrace replay-job` before anything is read: what was typed, and what is there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.cli.jobs import pick
+from headrace.cli.replay_job import _offsets
 from headrace.errors import StateError
 from headrace.formats import Records
 from headrace.spark.checkpoint.past_batches import _batches, recorded_batches
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.conftest import Cli
+
+    from headrace.stream import Job
 
 JOBS = """
 import polars as pl
@@ -40,6 +44,11 @@ def named(home: Path) -> str:
     return f"{path.name}:parcels"
 
 
+@pytest.fixture
+def job(named: str) -> Job:
+    return pick([named])[0]
+
+
 def records(*seconds: int, start: int = 0) -> Records:
     """Records that arrived at these seconds."""
     times = pa.array([second * SECOND for second in seconds], pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -53,6 +62,14 @@ def test_a_job_that_has_not_run_has_no_story(cli: Cli, named: str, home: Path) -
     assert "there is no checkpoint of job 'parcels'" in done.stderr
     with pytest.raises(StateError, match="has done no batch yet"):
         recorded_batches(home)
+
+
+def test_offsets_are_understood_or_refused(cli: Cli, named: str, job: Job) -> None:
+    assert _offsets(job, "0=120, 1=118", option="--from") == {("scans", 0): 120, ("scans", 1): 118}
+    assert _offsets(job, "scans/3=7", option="--from") == {("scans", 3): 7}
+    assert cli("replay-job", named).exit_code == 2
+    with pytest.raises(Exception, match="--to 'one=2' is no offset"):
+        _offsets(job, "one=2", option="--to")
 
 
 def test_batches_are_those_that_are_noted_and_by_arrival_before() -> None:
