@@ -79,7 +79,7 @@ def test_a_query_can_be_asked_why_looked_into_and_run_again(bench: Bench, tmp_pa
             send(bench, LATER)
         return watermark is not None and watermark >= at(14)
 
-    bench.run(job, until=until)
+    bench.run(job, until=until, patience=120.0)
     send(bench, UNREAD)
 
     places = ["--set", f"paths.home={tmp_path}", "--set", f"broker.bootstrap={bench.broker.bootstrap}"]

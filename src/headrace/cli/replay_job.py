@@ -144,7 +144,7 @@ def _places(connection: Connection, job: Job, text: str, *, option: str) -> Offs
     from headrace.time.instants import instant
 
     log = LogEnds(connection)
-    places = log.partitions(job.sources)
+    places = log.partitions(list(dict.fromkeys(job.sources)))
     if "=" not in text:
         if text.strip().lower() == "now":
             found = log.ends(places)
@@ -171,7 +171,7 @@ def _offsets(job: Job, text: str, *, option: str) -> dict[tuple[str, int], int]:
     found = {}
     for part in text.split(","):
         match = _OFFSETS.fullmatch(part.strip())
-        topic = None if match is None else match["topic"] or (job.sources[0] if len(job.sources) == 1 else None)
+        topic = None if match is None else match["topic"] or (job.sources[0] if len({*job.sources}) == 1 else None)
         if match is None or topic is None:
             raise UsageError(
                 f"{option} {part.strip()!r} is no offset",
