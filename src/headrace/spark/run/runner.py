@@ -683,6 +683,17 @@ class _Run:
                     self._spark.sparkContext.addPyFile(str(modules))
         return self._spark
 
+    def _known_partitions(self, topics: Topics) -> dict[str, int]:
+        """Count the partitions that the query begins with.
+
+        A batch that comes again must not know a partition that was added since: it would hold the watermark back, and
+        a window whose result is out would fire a second time later. The batch that first lists it makes it known.
+        """
+        names, progress = source_topics(self._jobs), read_progress(self._options.checkpoint)
+        if progress is None:
+            return {name: len(topics.held(name).partitions) for name in names}
+        return {name: 1 + max(progress.next.get(name, ()), default=-1) for name in names}
+
     def _query(self, spark: SparkSession) -> None:
         options = self._options
         codec = Codec(types_of(self._jobs))
@@ -708,7 +719,7 @@ class _Run:
             cadence=options.cadence_ms / 1e3,
             groups=options.key_groups,
             codec=codec,
-            partitions={name: len(topics.held(name).partitions) for name in source_topics(self._jobs)},
+            partitions=self._known_partitions(topics),
             attendance=attendance,
             slots=slots,
             stops=self._stops,
