@@ -83,6 +83,9 @@ def test_aggregates_of_constants_count_each_row() -> None:
     query = "SELECT SUM(2), SUM(CHAR_LENGTH('ab')), COUNT(1), AVG(1 + 1), COUNT('x') FILTER (WHERE v > 2), COLLECT(7) "
     query += "FROM t"
     assert final(query) == [(12, 12, 6, 2, 3, [7] * 6)]
+    query = "SELECT COUNT(*) FILTER (WHERE 'x' <> 'a'), COUNT(*) FILTER (WHERE FALSE), SUM(2) FILTER (WHERE TRUE) "
+    query += "FROM t"
+    assert final(query) == [(6, 0, 12)]
     query = f"SELECT window_end, SUM(2), COUNT(NULL) FROM {TUMBLE} GROUP BY window_start, window_end"
     assert final(query) == [(10.0, 6, 0), (20.0, 2, 0), (30.0, 2, 0)]
     assert final("SELECT v, SUM(2) OVER (ORDER BY ts) FROM t WHERE v < 3") == [(1, 2), (2, 4)]

@@ -280,7 +280,7 @@ def folded(name: str, arguments: Sequence[Bound], *, is_distinct: bool, where: p
     arguments = [_per_row(each) for each in arguments[:1]] + list(arguments[1:])
     if where is not None:
         kept = list(arguments) or [Bound(pl.lit(1, dtype=pl.Int8), pl.Int8())]
-        first = Bound(pl.when(where).then(kept[0].expr), kept[0].dtype)
+        first = _per_row(Bound(pl.when(where).then(kept[0].expr), kept[0].dtype))
         arguments = [first, *kept[1:]]
     if not is_distinct or name in ("MIN", "MAX", "BOOL_AND", "BOOL_OR", "EVERY", "APPROX_COUNT_DISTINCT"):
         return function.fold(arguments)
